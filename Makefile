@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# libcache. `make demo` and `make test` are all a newcomer needs; `make help` lists the rest.
+# SAN=address or SAN=thread builds everything with that sanitizer, in a folder of its own.
+
+CXX ?= g++
+CC ?= gcc
+PYTHON ?= /usr/bin/python3
+PREFIX ?= /usr/local
+SAN ?=
+BUILD ?= build$(if $(SAN),/$(SAN))
+
+san_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+san_thread := -fsanitize=thread
+SANFLAGS := $(san_$(SAN))
+WARN := -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align -Werror
+OPT ?= -O2 -g
+override CPPFLAGS += -I. -D_GNU_SOURCE -DBOOST_ALL_NO_LIB -MMD -MP
+override CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+override CFLAGS += -std=c11 $(OPT) -Wall -Wextra -Werror -fPIC -pthread $(SANFLAGS)
+override LDFLAGS += -pthread $(SANFLAGS)
+
+BIN := $(BUILD)/bin
+LIB := $(BUILD)/lib
+OBJ := $(BUILD)/obj
+
+objects = $(patsubst %,$(OBJ)/%.o,$(basename $(1)))
+client_src := $(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/control/*.cc core/client/*.cc)
+server_src := $(wildcard core/common/*.cc core/shm/*.cc core/control/*.cc core/server/*.cc)
+capi_src := $(wildcard capi/*.cc)
+admin_src := $(wildcard capi/admin/*.cc)
+
+all: $(BIN)/cache_server $(BIN)/cache_admin $(BIN)/dataset-cache $(LIB)/libcache.so $(BIN)/mnist_demo
+.PHONY: all
+
+# ---- what ships --------------------------------------------------------------------------------------------------------
+$(OBJ)/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+$(OBJ)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+
+# The client side as an archive: the tests link it whole, past the version script of libcache.so.
+$(LIB)/libcache_core.a: $(call objects,$(client_src) $(capi_src))
+	@mkdir -p $(@D)
+	@rm -f $@
+	ar rcs $@ $^
+
+$(LIB)/libcache.so.1: $(call objects,$(client_src) $(capi_src)) capi/libcache.map
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -shared -Wl,-soname,libcache.so.1 -Wl,-Bsymbolic $(if $(SAN),,-Wl,-z,defs) \
+	  -Wl,--version-script=capi/libcache.map -Wl,--no-undefined-version -o $@ $(filter %.o,$^)
+$(LIB)/libcache.so: $(LIB)/libcache.so.1
+	ln -sf libcache.so.1 $@
+
+$(BIN)/cache_server: $(call objects,$(server_src))
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^ -lspdlog -lfmt
+$(BIN)/cache_admin: $(call objects,$(admin_src)) $(LIB)/libcache.so
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -Wl,-rpath,'$$ORIGIN/../lib'
+$(BIN)/dataset-cache: $(BIN)/cache_admin
+	ln -sf cache_admin $@
+$(BIN)/mnist_demo: $(call objects,$(wildcard capi/examples/mnist_demo*.cc)) $(LIB)/libcache.so
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lz -Wl,-rpath,'$$ORIGIN/../lib'
+
+# ---- what a newcomer calls ---------------------------------------------------------------------------------------------
+.PHONY: deps deps-dev demo test help
+PACKAGES := libboost1.81-dev liburing-dev libcriterion-dev libcli11-dev nlohmann-json3-dev libspdlog-dev zlib1g-dev \
+  python3 python3-pytest
+PACKAGES_DEV := clang-14 clang-format-14 clang-tidy-14 cppcheck shellcheck mandoc libclang-rt-14-dev
+PACKAGES_BENCH := libbenchmark-dev liblmdb-dev
+deps:
+	@tests/install_packages $(PACKAGES)
+deps-dev: deps
+	@tests/install_packages $(PACKAGES_DEV)
+
+demo: deps
+	@$(MAKE) --no-print-directory -s all
+	@$(BIN)/mnist_demo
+
+test: deps
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all tests
+	@$(PYTHON) tests/run.py --build $(BUILD)

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a server's socket and log lie: $LIBCACHE_DIR, else /tmp/libcache-<uid>. Used by client and server.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+
+namespace libcache {
+
+std::string server_folder(uid_t uid);                         // no check
+std::string socket_path(const std::string &folder, unsigned port); // <folder>/cache_server.<port>
+// Makes the folder (0700) if it is missing; refuses one that is not a directory of this user. 0 or CACHE_E*.
+int make_server_folder(const std::string &folder);
+
+} // namespace libcache

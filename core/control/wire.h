@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages of the control socket (SOCK_SEQPACKET, one message a packet, fixed size). Used by the client library
+// and the broker. Numbers are in host order: both ends are on one machine. Descriptors travel beside (SCM_RIGHTS).
+//
+// A request is repeated with the same number after RESUME; each is made so that doing it twice does no harm. The
+// broker drops a request whose generation is not its own: it will come again. The client drops a reply whose number
+// it does not wait for.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace libcache::wire {
+
+inline constexpr uint32_t kMagic = 0x314d434c; // "LCM1"
+inline constexpr uint32_t kMessageBytes = 2048;
+
+enum class Type : uint32_t {
+    Hello = 1,          // C: first message. Reply: Prove or, with status 0, Welcome
+    Prove = 2,          // B: asks for Prove with SCM_CREDENTIALS (where SO_PEERPIDFD is missing); C: sends it
+    Welcome = 3,        // B: the connection stands, and is in the keeper's hands
+    Resume = 4,         // B: a new broker serves; generation is new; repeat what is unanswered
+    SessionCreate = 5,  // -> u.session
+    SessionOpen = 6,    // u.session.name -> u.session
+    SessionDestroy = 7, // u.session.session_id
+    Open = 8,           // u.open -> u.opened + 1 descriptor, read-only
+    Attach = 9,         // u.region -> u.attached + 1 descriptor, read-write
+    Stock = 10,         // u.want: look after this slot. No reply
+    Close = 11,         // u.region -> status. The process's last handle on this cache is closed
+    Destroy = 12,       // u.region (session and cache id) -> status
+    List = 13,          // u.list -> u.entry; status CACHE_ENOTFOUND ends
+    ServerInfo = 14,    // -> u.info
+    Stop = 15,          // -> status; then the server ends and the connection with it
+};
+
+struct Header {
+    uint32_t magic;
+    uint16_t version_major, version_minor; // of the sender
+    uint32_t type;                         // Type
+    int32_t status;                        // replies: 0 or CACHE_E*, with text
+    uint64_t number;                       // of the request; a reply repeats it
+    uint64_t generation;                   // of the broker, as the sender last saw it
+    uint32_t repeated;                     // 1: sent before, to a broker that has ended
+    uint32_t reserved[7];
+};
+static_assert(sizeof(Header) == 64);
+
+struct Hello { char program[256], version[32]; };                  // path of the executable, "1.0.0"
+struct Welcome { uint64_t conn_id, server_id; uint32_t port, reserved; char version[32], program[256]; };
+struct Session { uint32_t session_id, reserved; char name[64]; };
+struct Open {
+    uint32_t session_id, cache_id;
+    uint32_t flags, spill;
+    uint64_t limit_bytes, expected_rows;
+    uint32_t has_tag, has_label;
+    char tag[72], label[256];
+};
+struct Opened { uint64_t region_id, region_bytes, limit_bytes; uint32_t created, reserved; };
+struct Region { uint64_t region_id; uint32_t session_id, cache_id; };
+struct Attached { uint64_t region_id, epoch; uint32_t slot, reserved; };
+struct Want { uint64_t region_id, epoch, want; int64_t row_id; uint32_t slot, reserved; }; // want: libcache::Want
+struct List { uint32_t session_id, cache_id, started, reserved; };  // the last entry seen; started 0: from the first
+struct Entry {
+    uint32_t session_id, cache_id, has_cache, reserved;
+    char name[64];
+    int64_t rows, rows_spilled, row_bytes, limit_bytes, charged_bytes, granted_bytes, used_bytes, dead_bytes;
+    int64_t index_bytes, free_bytes, largest_free_bytes, index_levels, layouts, writers, generation, readers;
+    uint32_t huge_pages, reserved2;
+    char tag[72], label[256];
+};
+struct Info {
+    uint32_t port, tcp_port, workers, log_level, supervised, huge_pages;
+    int32_t keeper_pid, broker_pid;
+    uint32_t version_major, version_minor, version_patch, reserved;
+    int64_t generation, memory_limit_bytes, memory_used_bytes, sessions, caches, clients, messages;
+    char hostname[64], spill_dir[512], backing_reason[256], log_path[384], program[384];
+};
+
+struct Message {
+    Header header;
+    union Body {
+        Hello hello;
+        Welcome welcome;
+        Session session;
+        Open open;
+        Opened opened;
+        Region region;
+        Attached attached;
+        Want want;
+        List list;
+        Entry entry;
+        Info info;
+        char bytes[kMessageBytes - sizeof(Header) - 256];
+    } u;
+    char text[256]; // replies with a status: the sentence, ended by 0
+};
+static_assert(sizeof(Message) == kMessageBytes);
+static_assert(std::is_trivially_copyable_v<Message> && std::is_standard_layout_v<Message>);
+
+} // namespace libcache::wire
