@@ -38,7 +38,8 @@ using AtomicU64 = std::atomic<uint64_t>;
 using AtomicU32 = std::atomic<uint32_t>;
 static_assert(AtomicU64::is_always_lock_free && AtomicU32::is_always_lock_free);
 
-// ---- the extent's word: {state:3 | slot:13 | len:21 chunks | seq:27} -------------------------------------------------
+// ---- the extent's word: {state:3 | slot:13 | len:21 chunks | seq:27}
+// -------------------------------------------------
 enum class ExtentState : uint32_t { Empty = 0, Busy = 1, Free = 2, Granted = 3, Held = 4, Sealed = 5, Index = 6 };
 
 struct ExtentWord {
@@ -53,8 +54,7 @@ struct ExtentWord {
                (seq & kSeqMask);
     }
     static constexpr ExtentWord unpack(uint64_t w) {
-        return {ExtentState(w >> 61), uint32_t(w >> 48) & 0x1fff, uint32_t(w >> 27) & 0x1fffff,
-                uint32_t(w) & kSeqMask};
+        return {ExtentState(w >> 61), uint32_t(w >> 48) & 0x1fff, uint32_t(w >> 27) & 0x1fffff, uint32_t(w) & kSeqMask};
     }
 };
 
@@ -85,9 +85,10 @@ struct alignas(kCacheLine) Extent {
 };
 static_assert(sizeof(Extent) == 64);
 
-// ---- slots ------------------------------------------------------------------------------------------------------------
-// Single producer, single consumer. Each side keeps its own index privately and only mirrors it here; whatever a peer
-// writes, the worst is a token that fails at the extent's word.
+// ---- slots
+// ------------------------------------------------------------------------------------------------------------ Single
+// producer, single consumer. Each side keeps its own index privately and only mirrors it here; whatever a peer writes,
+// the worst is a token that fails at the extent's word.
 struct TokenRing {
     alignas(kCacheLine) AtomicU64 head; // tokens ever written, by the producer, rel [ring]
     alignas(kCacheLine) AtomicU64 tail; // tokens ever consumed, by the consumer, rel
@@ -105,8 +106,8 @@ struct SlotWord { // {state:2 | epoch:62}
 
 // What a client waits for: {kind bits:8 | levels passed:8 | chunks:32}; 0 = nothing
 struct Want {
-    bool extent;     // an extent of at least `chunks`
-    bool grow;       // a level beyond the first `levels`, for a row id near Slot::want_id
+    bool extent; // an extent of at least `chunks`
+    bool grow;   // a level beyond the first `levels`, for a row id near Slot::want_id
     uint32_t levels;
     uint32_t chunks;
     constexpr uint64_t pack() const {
@@ -128,11 +129,11 @@ struct Answer {
 
 struct alignas(kCacheLine) Slot {
     // written by B
-    AtomicU64 owner;   // SlotWord; ACTIVE is stored rel after all else
-    AtomicU64 conn_id; // the connection that owns it; means nothing in a VACANT slot
-    AtomicU64 pid;     // as B sees it; for messages and for R4 after a restart
-    AtomicU64 start_time; // of that pid, clock ticks since boot, from /proc
-    AtomicU64 answer;  // Answer, written rlx before futex
+    AtomicU64 owner;                     // SlotWord; ACTIVE is stored rel after all else
+    AtomicU64 conn_id;                   // the connection that owns it; means nothing in a VACANT slot
+    AtomicU64 pid;                       // as B sees it; for messages and for R4 after a restart
+    AtomicU64 start_time;                // of that pid, clock ticks since boot, from /proc
+    AtomicU64 answer;                    // Answer, written rlx before futex
     alignas(kCacheLine) AtomicU32 futex; // +1 rel by B, then wake; C waits on it
     // written by C
     alignas(kCacheLine) AtomicU64 want; // Want; set rel by C under its mutex, cleared to 0 by B when answered
@@ -142,16 +143,19 @@ struct alignas(kCacheLine) Slot {
 };
 static_assert(sizeof(Slot) == 3 * 64 + 2 * sizeof(TokenRing));
 
-// ---- index ------------------------------------------------------------------------------------------------------------
-// An entry: {tag:16 | ref:48}, ref = offset/16 from the start of the region; 0 = empty. Changes once, from 0, by CAS.
+// ---- index
+// ------------------------------------------------------------------------------------------------------------ An
+// entry: {tag:16 | ref:48}, ref = offset/16 from the start of the region; 0 = empty. Changes once, from 0, by CAS.
 struct IndexEntry {
     static constexpr uint64_t kRefMask = (uint64_t{1} << 48) - 1;
-    static constexpr uint64_t pack(uint64_t hash, uint64_t offset) { return (hash & 0xffff) << 48 | offset / kUnitBytes; }
+    static constexpr uint64_t pack(uint64_t hash, uint64_t offset) {
+        return (hash & 0xffff) << 48 | offset / kUnitBytes;
+    }
     static constexpr uint64_t offset(uint64_t e) { return (e & kRefMask) * kUnitBytes; }
     static constexpr uint64_t tag(uint64_t e) { return e >> 48; }
 };
 enum class LevelKind : uint32_t { Dense = 1, Hash = 2 };
-struct Level { // immutable once RegionHeader::levels counts it
+struct Level {        // immutable once RegionHeader::levels counts it
     AtomicU64 kind;   // LevelKind
     AtomicU64 first;  // Dense: the first id
     AtomicU64 slots;  // entries; Hash: a multiple of kWindow
@@ -171,24 +175,25 @@ constexpr uint64_t index_window(uint64_t hash, uint64_t slots) {
     return uint64_t(static_cast<unsigned __int128>(hash) * (slots / kWindow) >> 64) * kWindow;
 }
 
-// ---- rows -------------------------------------------------------------------------------------------------------------
+// ---- rows
+// -------------------------------------------------------------------------------------------------------------
 // RowHeader | (column table, if layout is kInlineLayout) | columns. Starts on 16 bytes; `stride` units lead to the next
 // header, so that [0, used) of an extent is always a chain of whole headers.
 struct RowHeader {
-    uint32_t stride;    // units, header included; never changes while the extent holds it
-    uint32_t layout;    // index into RegionHeader::layout, kInlineLayout, or kLayoutRow
-    int64_t row_id;     // a layout row: its index in RegionHeader::layout
-    uint64_t bytes;     // from the start of the header to the end of the last column
+    uint32_t stride; // units, header included; never changes while the extent holds it
+    uint32_t layout; // index into RegionHeader::layout, kInlineLayout, or kLayoutRow
+    int64_t row_id;  // a layout row: its index in RegionHeader::layout
+    uint64_t bytes;  // from the start of the header to the end of the last column
     uint32_t n_columns;
-    uint32_t check;     // row_check() of the fields above: a header never read by mistake for one
+    uint32_t check; // row_check() of the fields above: a header never read by mistake for one
 };
 static_assert(sizeof(RowHeader) == 32);
 inline constexpr uint32_t kInlineLayout = 0xffffffff; // the row carries its own column table
 inline constexpr uint32_t kLayoutRow = 0xfffffffe;    // the "row" is a column table, for others to refer to
 
 constexpr uint32_t row_check(uint32_t layout, int64_t row_id, uint64_t bytes, uint32_t n_columns) {
-    uint64_t x = (uint64_t(layout) << 32 | n_columns) ^ uint64_t(row_id) * 0x9e3779b97f4a7c15ULL ^
-                 bytes * 0xbf58476d1ce4e5b9ULL;
+    uint64_t x =
+        (uint64_t(layout) << 32 | n_columns) ^ uint64_t(row_id) * 0x9e3779b97f4a7c15ULL ^ bytes * 0xbf58476d1ce4e5b9ULL;
     x ^= x >> 32;
     return uint32_t(x * 0x94d049bbu) ^ 0x6c696263u;
 }
@@ -203,9 +208,12 @@ struct ColumnEntry {
 };
 static_assert(sizeof(ColumnEntry) == 16);
 inline constexpr uint64_t kBigColumnBytes = 256; // columns from here on start on 64 bytes, smaller ones on 16
-inline constexpr uint64_t column_alignment(uint64_t bytes) { return bytes >= kBigColumnBytes ? 64 : 16; }
+inline constexpr uint64_t column_alignment(uint64_t bytes) {
+    return bytes >= kBigColumnBytes ? 64 : 16;
+}
 
-// ---- header -----------------------------------------------------------------------------------------------------------
+// ---- header
+// -----------------------------------------------------------------------------------------------------------
 enum class CacheState : uint64_t { Live = 1, Dying = 2 };
 
 struct RegionHeader {
@@ -227,25 +235,25 @@ struct RegionHeader {
     uint64_t created_ns; // CLOCK_REALTIME
     uint64_t reserved1;
     // line 2: written by B, rarely
-    alignas(kCacheLine) AtomicU64 state;     // CacheState; Dying rel, read acq once a call
-    AtomicU64 top_bytes;      // end of what may be touched, from the start of the region; only grows; rel
-    AtomicU64 levels;         // levels in use; rel [level]
-    AtomicU64 refused_chunks; // hint: extents of this size and more are refused just now; 0 = none known
-    AtomicU64 slots_top;      // slots [0, slots_top) have pages
-    AtomicU64 table_top;      // extent entries [0, table_top) have pages and mean something
-    AtomicU64 generation;     // brokers that have served this region
-    AtomicU64 charged_bytes;  // B's private sum mirrored for statistics; recomputed by a walk at start
+    alignas(kCacheLine) AtomicU64 state; // CacheState; Dying rel, read acq once a call
+    AtomicU64 top_bytes;                 // end of what may be touched, from the start of the region; only grows; rel
+    AtomicU64 levels;                    // levels in use; rel [level]
+    AtomicU64 refused_chunks;            // hint: extents of this size and more are refused just now; 0 = none known
+    AtomicU64 slots_top;                 // slots [0, slots_top) have pages
+    AtomicU64 table_top;                 // extent entries [0, table_top) have pages and mean something
+    AtomicU64 generation;                // brokers that have served this region
+    AtomicU64 charged_bytes;             // B's private sum mirrored for statistics; recomputed by a walk at start
     // line 3: written by C
     alignas(kCacheLine) AtomicU64 schema; // ref of the schema row {ref:48}, CAS from 0 [publish]
     uint64_t reserved3[7];
     // line 4: streams
-    alignas(kCacheLine) AtomicU64 next;   // next id of cache_append
-    AtomicU64 builder;                    // {slot|term}, B alone
+    alignas(kCacheLine) AtomicU64 next; // next id of cache_append
+    AtomicU64 builder;                  // {slot|term}, B alone
     uint64_t reserved4[6];
     // tables
-    Level level[kMaxLevels];              // B
-    AtomicU64 layout[kMaxLayouts];        // IndexEntry of a layout row, CAS from 0 [publish]; C
-    char tag[72];                         // ended by 0; written before magic
+    Level level[kMaxLevels];       // B
+    AtomicU64 layout[kMaxLayouts]; // IndexEntry of a layout row, CAS from 0 [publish]; C
+    char tag[72];                  // ended by 0; written before magic
     char label[256];
 };
 enum RegionFlags : uint32_t { kRegionHuge = 1 };
@@ -261,20 +269,46 @@ static_assert(offsetof(Extent, bump) == 8 && offsetof(Extent, rows) == 16 && off
 
 // A number that differs as soon as anything above does: two builds that disagree refuse each other.
 constexpr uint64_t layout_stamp() {
-    const uint64_t facts[] = {kFormatVersion, sizeof(RegionHeader), sizeof(Slot), sizeof(Extent), sizeof(RowHeader),
-                              sizeof(ColumnEntry), sizeof(Level), kChunkBytes, kHugeBytes, kUnitBytes, kRingTokens,
-                              kMaxSlots, kMaxLevels, kMaxLayouts, kWindow, kBigColumnBytes, kHeaderBytes,
-                              offsetof(RegionHeader, state), offsetof(RegionHeader, level),
-                              offsetof(RegionHeader, layout), offsetof(RegionHeader, tag), offsetof(Slot, grant),
-                              offsetof(Slot, back), index_hash(42, 3), row_check(1, 2, 3, 4),
-                              ExtentWord{ExtentState::Held, 3, 5, 7}.pack(), Bump{3, 5}.pack(), Token{3, 5}.pack()};
+    const uint64_t facts[] = {kFormatVersion,
+                              sizeof(RegionHeader),
+                              sizeof(Slot),
+                              sizeof(Extent),
+                              sizeof(RowHeader),
+                              sizeof(ColumnEntry),
+                              sizeof(Level),
+                              kChunkBytes,
+                              kHugeBytes,
+                              kUnitBytes,
+                              kRingTokens,
+                              kMaxSlots,
+                              kMaxLevels,
+                              kMaxLayouts,
+                              kWindow,
+                              kBigColumnBytes,
+                              kHeaderBytes,
+                              offsetof(RegionHeader, state),
+                              offsetof(RegionHeader, level),
+                              offsetof(RegionHeader, layout),
+                              offsetof(RegionHeader, tag),
+                              offsetof(Slot, grant),
+                              offsetof(Slot, back),
+                              index_hash(42, 3),
+                              row_check(1, 2, 3, 4),
+                              ExtentWord{ExtentState::Held, 3, 5, 7}.pack(),
+                              Bump{3, 5}.pack(),
+                              Token{3, 5}.pack()};
     uint64_t stamp = 0xcbf29ce484222325ULL;
-    for (uint64_t fact : facts) stamp = (stamp ^ fact) * 0x100000001b3ULL ^ stamp >> 29;
+    for (uint64_t fact : facts)
+        stamp = (stamp ^ fact) * 0x100000001b3ULL ^ stamp >> 29;
     return stamp;
 }
 inline constexpr uint64_t kLayoutStamp = layout_stamp();
 
-constexpr uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-constexpr uint64_t round_down(uint64_t n, uint64_t to) { return n / to * to; }
+constexpr uint64_t round_up(uint64_t n, uint64_t to) {
+    return (n + to - 1) / to * to;
+}
+constexpr uint64_t round_down(uint64_t n, uint64_t to) {
+    return n / to * to;
+}
 
 } // namespace libcache
