@@ -43,24 +43,42 @@ const char *last_error() {
 
 const char *code_text(int code) {
     switch (code) {
-    case CACHE_OK: return "success";
-    case CACHE_EINVAL: return "an argument is not allowed";
-    case CACHE_ENOTFOUND: return "not found: a miss";
-    case CACHE_EFULL: return "the memory limit is used up";
-    case CACHE_EGONE: return "the session or the cache was destroyed";
-    case CACHE_ESERVER: return "no server is reachable, or it has ended";
-    case CACHE_EVERSION: return "the other side is of another version";
-    case CACHE_ECONFLICT: return "the cache exists with other contents (tag or schema)";
-    case CACHE_EBUILDING: return "another process is building this cache";
-    case CACHE_ECORRUPT: return "shared memory is damaged";
-    case CACHE_EIO: return "a system call failed";
-    case CACHE_ENOSESSION: return "no session has this id";
-    case CACHE_ENOMEM: return "this process is out of memory";
-    case CACHE_EPERM: return "not permitted";
-    case CACHE_ETIMEOUT: return "no answer before the deadline";
-    case CACHE_ENOTSUP: return "not supported";
-    case CACHE_ELIMIT: return "a fixed limit is reached";
-    default: return code >= 0 ? "success" : "unknown error code";
+    case CACHE_OK:
+        return "success";
+    case CACHE_EINVAL:
+        return "an argument is not allowed";
+    case CACHE_ENOTFOUND:
+        return "not found: a miss";
+    case CACHE_EFULL:
+        return "the memory limit is used up";
+    case CACHE_EGONE:
+        return "the session or the cache was destroyed";
+    case CACHE_ESERVER:
+        return "no server is reachable, or it has ended";
+    case CACHE_EVERSION:
+        return "the other side is of another version";
+    case CACHE_ECONFLICT:
+        return "the cache exists with other contents (tag or schema)";
+    case CACHE_EBUILDING:
+        return "another process is building this cache";
+    case CACHE_ECORRUPT:
+        return "shared memory is damaged";
+    case CACHE_EIO:
+        return "a system call failed";
+    case CACHE_ENOSESSION:
+        return "no session has this id";
+    case CACHE_ENOMEM:
+        return "this process is out of memory";
+    case CACHE_EPERM:
+        return "not permitted";
+    case CACHE_ETIMEOUT:
+        return "no answer before the deadline";
+    case CACHE_ENOTSUP:
+        return "not supported";
+    case CACHE_ELIMIT:
+        return "a fixed limit is reached";
+    default:
+        return code >= 0 ? "success" : "unknown error code";
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lock-free index of a cache: levels of one-word entries (layout.h, PROTOCOL: insert oldest first, look up newest
+// The lock-free index of a cache: levels of one-word entries (layout.h; PROTOCOL: insert oldest first, look up newest
 // first). Used by readers and writers of every process and, read-only, by the broker's recovery and the checker.
 // find() is wait-free; insert() is lock-free: a lost CAS means another writer has published.
 #pragma once
@@ -10,24 +10,27 @@
 
 namespace libcache {
 
-// What one process knows of the levels of one region: pointers and sizes, checked once when first seen. Levels only
-// grow, so a stale copy is a prefix. Any number of threads may use it; refresh() is safe from all of them.
+// What one process knows of the levels of one region: places and sizes, checked once when first seen. Levels only
+// grow, so a stale copy is a prefix. Any number of threads may use it.
 class Index {
   public:
-    struct KnownLevel {
-        LevelKind kind;
-        uint32_t number;
-        uint64_t first, slots;
-        AtomicU64 *entries;
-    };
+    // `entries`: the region's first byte in the mapping through which entries are read and, for insert(), changed.
+    // `rows`: the same in the mapping through which row headers are read; it is touched for every match, so it should
+    // be the one that readers use anyway.
+    void attach(char *entries, const char *rows, uint64_t data_offset, uint64_t region_bytes);
 
-    // `base`: the region's first byte in this process, `bytes` of which are mapped. With a read-only mapping only
-    // find() and the like may be called.
-    void attach(char *base, uint64_t data_offset, uint64_t region_bytes);
+    // The row's offset in the region, or 0. The header it names lies inside the region and has the id; nothing else of
+    // it is checked. Wait-free.
+    uint64_t find(int64_t row_id) {
+        look_for_levels();
+        for (uint32_t k = known_.load(std::memory_order_acquire); k-- > 0;) // newest first: most rows are there
+            if (const uint64_t offset = find_in(k, row_id)) return offset;
+        return 0;
+    }
 
-    // The row's offset in the region, or 0. The header it names has the id; nothing else of it is checked.
-    uint64_t find(int64_t row_id);
-    void prefetch(int64_t row_id);
+    // Fetch ahead the entry of a row, then, from the entry, the row itself. Hints.
+    void prefetch_entry(int64_t row_id) const;
+    void prefetch_row(int64_t row_id) const;
 
     enum class Insert { Won, Present, NoRoom };
     // Publishes `offset` for row_id: every byte of the row written before is visible to whoever finds it [publish].
@@ -37,18 +40,74 @@ class Index {
     // True if the index holds exactly this offset for this id: the row is live.
     bool holds(int64_t row_id, uint64_t offset);
 
-    // Levels seen so far after looking again; CACHE_ECORRUPT if one that the header counts is impossible.
-    int refresh(uint32_t *levels = nullptr);
-    const KnownLevel &level(uint32_t k) const { return level_[k]; }
+    struct KnownLevel {
+        LevelKind kind;
+        uint64_t first, slots;
+        AtomicU64 *entries;
+    };
+    // Looks for new levels; CACHE_ECORRUPT if one that the header counts is impossible, and ends before it.
+    int refresh();
     uint32_t known() const { return known_.load(std::memory_order_acquire); }
+    KnownLevel level(uint32_t k) const;
+
+    // The offset in `e` if a row header can lie there, else 0. Called after `e` was loaded, since only an older
+    // top_bytes could make a row that was just published look impossible.
+    uint64_t row_offset(uint64_t e) const {
+        const uint64_t offset = IndexEntry::offset(e);
+        return offset >= data_offset_ && offset + sizeof(RowHeader) <= top() ? offset : 0;
+    }
+    // End of what may be touched, as a checked number.
+    uint64_t top() const {
+        const uint64_t top_bytes = header_->top_bytes.load(std::memory_order_acquire);
+        return top_bytes < region_bytes_ ? top_bytes : region_bytes_;
+    }
 
   private:
-    RegionHeader *header_ = nullptr;
-    char *base_ = nullptr;
+    // Written by whichever thread sees a level first, with the same values by all of them: relaxed is enough, known_
+    // publishes them.
+    struct Level_ {
+        std::atomic<LevelKind> kind;
+        AtomicU64 first, slots;
+        std::atomic<AtomicU64 *> entries;
+    };
+    const RegionHeader *header_ = nullptr;
+    char *entries_ = nullptr;
+    const char *rows_ = nullptr;
     uint64_t data_offset_ = 0, region_bytes_ = 0;
     AtomicU32 known_{0};
-    KnownLevel level_[kMaxLevels];
-    uint64_t match(const KnownLevel &level, uint64_t slot, uint64_t tag, int64_t row_id) const;
+    Level_ level_[kMaxLevels];
+
+    void look_for_levels() {
+        // rlx: an older count only hides rows published since, as if the look-up had come earlier; refresh() acquires
+        if (header_->levels.load(std::memory_order_relaxed) != known_.load(std::memory_order_relaxed)) refresh();
+    }
+    int64_t header_id(uint64_t offset) const { return reinterpret_cast<const RowHeader *>(rows_ + offset)->row_id; }
+    uint64_t find_in(uint32_t k, int64_t row_id) const {
+        const Level_ &level = level_[k];
+        const uint64_t slots = level.slots.load(std::memory_order_relaxed);
+        const AtomicU64 *const entries = level.entries.load(std::memory_order_relaxed);
+        if (level.kind.load(std::memory_order_relaxed) == LevelKind::Dense) {
+            const uint64_t at = static_cast<uint64_t>(row_id) - level.first.load(std::memory_order_relaxed);
+            if (at >= slots) return 0;
+            // acq [publish] pairs with insert(): the row's bytes were written before
+            const uint64_t e = entries[at].load(std::memory_order_acquire);
+            if (e == 0) return 0;
+            const uint64_t offset = row_offset(e);
+            return offset != 0 && header_id(offset) == row_id ? offset : 0;
+        }
+        const uint64_t hash = index_hash(row_id, k);
+        const AtomicU64 *const window = entries + index_window(hash, slots);
+        for (uint64_t i = 0; i < kWindow; i++) {
+            const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as above
+            if (e == 0) return 0;                                         // ends this level: windows fill in order
+            if (IndexEntry::tag(e) != (hash & 0xffff)) continue;
+            const uint64_t offset = row_offset(e);
+            if (offset != 0 && header_id(offset) == row_id) return offset;
+        }
+        return 0;
+    }
+    Insert insert_in(uint32_t k, int64_t row_id, uint64_t offset);
+    Insert insert_at(AtomicU64 &entry, uint64_t mine, int64_t row_id);
 };
 
 } // namespace libcache

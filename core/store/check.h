@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The invariants of a cache region as a function: tests call it after everything. Reads only, through a mapping of the
+// whole region; meaningful when nobody writes meanwhile.
+#pragma once
+
+#include "core/shm/region.h"
+
+#include <string>
+
+namespace libcache {
+
+// True if every invariant holds. Else, and for what is merely noteworthy, lines are appended to *report (may be null).
+//  1. geometry constants equal the checked ones; top_bytes, table_top, slots_top, levels in range
+//  2. walking by length lands on heads up to table_top; every state is one of the table; lengths fit
+//  3. charged_bytes = header, slots, table pages and the lengths of all heads that are not EMPTY, and <= limit_bytes
+//  4. GRANTED and HELD name an ACTIVE slot; used <= limit <= length there, used <= length in SEALED
+//  5. [0, used) of each extent is a chain of whole headers; `rows` of a SEALED extent counts the live ones
+//  6. each index entry names a row with its id below `used` of an extent that holds rows; no id stands twice;
+//     hashed windows have no gap
+//  7. each INDEX extent belongs to exactly one level, and each level lies in one
+//  8. each live row's header is intact and fits its layout
+bool region_check(const RegionMap &map, std::string *report);
+
+} // namespace libcache

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/store/stats.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace libcache {
+namespace {
+
+int64_t signed_bytes(uint64_t n) {
+    return static_cast<int64_t>(n);
+}
+
+void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_stats *s) {
+    const Extent &e = *map.extent(chunk);
+    const int64_t bytes = signed_bytes(uint64_t{word.len} * kChunkBytes);
+    const int64_t used =
+        std::min(bytes, signed_bytes(uint64_t{Bump::unpack(e.bump.load(std::memory_order_relaxed)).used} * kUnitBytes));
+    switch (word.state) {
+    case ExtentState::Free:
+        s->free_bytes += bytes;
+        break;
+    case ExtentState::Index:
+        s->index_bytes += bytes;
+        break;
+    case ExtentState::Granted:
+    case ExtentState::Held:
+        s->granted_bytes += bytes - used;
+        [[fallthrough]];
+    case ExtentState::Sealed:
+        s->used_bytes += used;
+        s->rows_in_memory += signed_bytes(e.rows.load(std::memory_order_relaxed));
+        s->row_bytes += signed_bytes(e.bytes.load(std::memory_order_relaxed));
+        s->dead_bytes += signed_bytes(e.dead.load(std::memory_order_relaxed) * kUnitBytes);
+        break;
+    default:
+        break;
+    }
+}
+
+// The longest run of chunks that could become one extent: made or not, as far as the limit allows.
+int64_t largest_free(const RegionMap &map, uint64_t room) {
+    uint64_t run = 0, longest = 0;
+    const uint64_t end = for_each_extent(map, [&](uint64_t, ExtentWord word) {
+        const bool usable = word.state == ExtentState::Free || word.state == ExtentState::Empty;
+        run = usable ? run + word.len : 0;
+        longest = std::max(longest, run);
+    });
+    longest = std::max(longest, run + (map.geometry().chunks - std::min(end, map.geometry().chunks)));
+    return signed_bytes(std::min({longest * kChunkBytes, room, kMaxExtentChunks * kChunkBytes}));
+}
+
+} // namespace
+
+void region_statistics(const RegionMap &map, cache_stats *s) {
+    const uint32_t size = s->size;
+    *s = {};
+    s->size = size;
+    const RegionHeader &h = *map.header();
+    s->session_id = h.session_id;
+    s->cache_id = h.cache_id;
+    s->huge_pages = (h.flags & kRegionHuge) != 0;
+    s->limit_bytes = signed_bytes(h.limit_bytes);
+    s->charged_bytes = signed_bytes(h.charged_bytes.load(std::memory_order_relaxed));
+    for_each_extent(map, [&](uint64_t chunk, ExtentWord word) { add_extent(map, chunk, word, s); });
+    const uint64_t room =
+        static_cast<uint64_t>(std::max<int64_t>(0, s->limit_bytes - s->charged_bytes + s->free_bytes));
+    s->largest_free_bytes = largest_free(map, room);
+    s->index_levels = signed_bytes(h.levels.load(std::memory_order_relaxed));
+    for (const AtomicU64 &entry : h.layout)
+        s->layouts += entry.load(std::memory_order_relaxed) != 0;
+    const uint64_t slots = std::min(h.slots_top.load(std::memory_order_acquire), map.geometry().slots);
+    for (uint32_t i = 0; i < slots; i++)
+        s->writers += SlotWord::unpack(map.slot(i)->owner.load(std::memory_order_relaxed)).state == SlotState::Active;
+    s->generation = signed_bytes(h.generation.load(std::memory_order_relaxed));
+    memcpy(s->tag, h.tag, std::min(sizeof s->tag, sizeof h.tag) - 1);
+    memcpy(s->label, h.label, std::min(sizeof s->label, sizeof h.label) - 1);
+    s->readers = -1;
+}
+
+} // namespace libcache
