@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placing and publishing rows. Taking and sealing extents: writer_extents.cc. Waiting for the broker: writer_wait.cc.
+#include "core/store/writer.h"
+
+#include "core/common/error.h"
+#include "core/common/pause.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace libcache {
+
+Writer::Writer(const RegionMap &writing, const RegionMap &reading, uint32_t slot, uint64_t epoch, BrokerLink &link,
+               Layouts &layouts, int64_t timeout_ns)
+    : map_(writing), reading_(reading), header_(writing.header()), slot_(writing.slot(slot)), slot_number_(slot),
+      epoch_(epoch), link_(link), layouts_(layouts), timeout_ns_(timeout_ns), grants_(&slot_->grant),
+      returns_(&slot_->back) {
+    const Geometry &g = writing.geometry();
+    index_.attach(writing.base(), reading.base(), g.data_offset, g.region_bytes);
+}
+
+Writer::~Writer() = default;
+
+// Units that a row takes when it begins at `at` units into an extent (extents begin on 64 KiB).
+uint32_t Writer::units_of(const Row &row, uint32_t at) {
+    return static_cast<uint32_t>(round_up(row.bytes(at % 4), kUnitBytes) / kUnitBytes);
+}
+
+// Writes the header of a row at `at` units into the extent, in pages that are ours.
+void Writer::finish_place(Held &held, const Row &row, uint32_t at, uint32_t units, Place *place) {
+    const uint64_t offset = map_.chunk_offset(held.chunk) + uint64_t{at} * kUnitBytes;
+    place->address = map_.base() + offset;
+    place->offset = offset;
+    place->row_id = row.row_id;
+    place->held = &held;
+    place->units = units;
+    place->column_bytes = row.number == kLayoutRow ? 0 : row.layout->column_bytes();
+    const uint64_t bytes = row.bytes(residue_of(offset));
+    const RowHeader header{units,
+                           row.number,
+                           row.row_id,
+                           bytes,
+                           row.layout->n_columns(),
+                           row_check(row.number, row.row_id, bytes, row.layout->n_columns())};
+    memcpy(place->address, &header, sizeof header);
+}
+
+// A row that lost its race left a hole; a row that fits goes there, with the hole's stride.
+bool Writer::place_in_hole(Held &held, const Row &row, Place *place) {
+    for (size_t i = 0; i < held.holes.size(); i++) {
+        const Hole hole = held.holes[i];
+        if (units_of(row, hole.at) > hole.units) continue;
+        held.holes[i] = held.holes.back();
+        held.holes.pop_back();
+        finish_place(held, row, hole.at, hole.units, place);
+        return true;
+    }
+    return false;
+}
+
+// PROTOCOL "Use": header at `used`, then one CAS makes it part of the chain [0, used).
+int Writer::use(Held &held, const Row &row, Place *place, bool *fits) {
+    Extent &extent = *map_.extent(held.chunk);
+    const uint32_t units = units_of(row, held.used);
+    // rlx: only we move `used`; the broker may lower `limit`, which the CAS notices
+    uint64_t seen = extent.bump.load(std::memory_order_relaxed);
+    for (;;) {
+        const Bump bump = Bump::unpack(seen);
+        if (bump.used != held.used)
+            return fail(CACHE_ECORRUPT, "extent %llu: its fill mark is %u, this process left it at %u",
+                        static_cast<unsigned long long>(held.chunk), bump.used, held.used);
+        const uint32_t limit = std::min(bump.limit, held.units);
+        *fits = held.used <= limit && units <= limit - held.used;
+        if (!*fits) return 0;
+        const uint64_t header_end = uint64_t{held.used} * kUnitBytes + sizeof(RowHeader);
+        if (header_end > held.populated) {
+            // Safe before the CAS: a revoke leaves the pages of the next 4,096 bytes. Failure means page faults
+            // instead.
+            const uint64_t end = window_end(held, header_end);
+            (void)populate(map_.chunk_address(held.chunk) + held.populated, end - held.populated);
+            held.populated = end;
+        }
+        finish_place(held, row, held.used, units, place);
+        LIBCACHE_PAUSE("writer.use.3");
+        // rel [walk]: who reads this `used` (recovery) finds the header written
+        if (extent.bump.compare_exchange_weak(seen, Bump{held.used + units, bump.limit}.pack(),
+                                              std::memory_order_release, std::memory_order_relaxed))
+            break;
+    }
+    LIBCACHE_PAUSE("writer.use.4");
+    held.used += units;
+    return 0;
+}
+
+int Writer::place(const Row &row, Place *place) {
+    int64_t deadline = 0;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        bool fits = false;
+        Held *held = current_;
+        if (held != nullptr && !(fits = place_in_hole(*held, row, place)))
+            if (int rc = use(*held, row, place, &fits); rc != 0) return rc;
+        if (!fits) {
+            // acq, and before looking at the ring: an answer that comes later ends the wait at once
+            const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
+            held = take(row);
+            if (held == nullptr) {
+                if (int rc = wait_for_extent(lock, seen, row, &deadline); rc != 0) return rc;
+                continue;
+            }
+            if (int rc = use(*held, row, place, &fits); rc != 0) return rc;
+        }
+        if (fits) {
+            held->started++;
+            Extent &extent = *map_.extent(held->chunk);
+            // Not a read-modify-write: all writers of this word hold this mutex
+            extent.bytes.store(extent.bytes.load(std::memory_order_relaxed) + place->column_bytes,
+                               std::memory_order_relaxed);
+        }
+        if (held != current_) { // keep for small rows whichever has more room left
+            if (current_ == nullptr || room(*held) > room(*current_)) std::swap(held, current_);
+            if (current_ != nullptr) current_->current.store(true, std::memory_order_seq_cst);
+            if (held != nullptr) retire(*held);
+        }
+        if (!fits) continue; // cut by a revoke since it was taken
+        const uint64_t row_end =
+            place->offset + uint64_t{place->units} * kUnitBytes - map_.chunk_offset(place->held->chunk);
+        if (row_end > place->held->populated) populate_to(lock, *place->held, row_end);
+        return 0;
+    }
+}
+
+int Writer::publish(const Place &place) {
+    int64_t deadline = 0;
+    for (;;) {
+        uint32_t levels = 0;
+        switch (index_.insert(place.row_id, place.offset, &levels)) {
+        case Index::Insert::Won: {
+            Held &held = *place.held;
+            LIBCACHE_PAUSE("writer.publish.1");
+            // seq_cst [inflight]: counts the row and ends its flight. Either we see that the extent is no more the
+            // current one, or who retires it sees our count: somebody seals it. Also rel: our bytes before a seal.
+            map_.extent(held.chunk)->rows.fetch_add(1, std::memory_order_seq_cst);
+            if (!held.current.load(std::memory_order_seq_cst)) seal_if_done(held); // [inflight]
+            return 0;
+        }
+        case Index::Insert::Present:
+            give_back(place);
+            return 1;
+        case Index::Insert::NoRoom:
+            if (int rc = wait_for_level(levels, place.row_id, &deadline); rc != 0) {
+                give_back(place);
+                return rc;
+            }
+        }
+    }
+}
+
+void Writer::give_back(const Place &place) {
+    std::lock_guard lock(mutex_);
+    Held &held = *place.held;
+    Extent &extent = *map_.extent(held.chunk);
+    extent.bytes.store(extent.bytes.load(std::memory_order_relaxed) - place.column_bytes, std::memory_order_relaxed);
+    const uint32_t at = static_cast<uint32_t>((place.offset - map_.chunk_offset(held.chunk)) / kUnitBytes);
+    if (at + place.units == held.used) {
+        uint64_t seen = extent.bump.load(std::memory_order_relaxed); // only `limit` may move under us
+        // rel: whoever is lent the room above `used` comes after the bytes that were written there
+        while (Bump::unpack(seen).used == held.used &&
+               !extent.bump.compare_exchange_weak(seen, Bump{at, Bump::unpack(seen).limit}.pack(),
+                                                  std::memory_order_release, std::memory_order_relaxed)) {
+        }
+        held.used = at;
+    } else {
+        held.holes.push_back({at, place.units});
+    }
+    settle(held);
+}
+
+// A row's flight ends without counting in Extent::rows. Under the mutex.
+void Writer::settle(Held &held) {
+    held.settled++;
+    if (held.open && &held != current_ && in_flight(held) == 0) seal(held);
+}
+
+// Writes a column table, or the schema, as a row of its own and publishes it in `entry`. 0, or 1 if entry was taken.
+int Writer::store_table(const Layout &layout, int64_t number, const char *data, AtomicU64 &entry) {
+    Place place;
+    if (int rc = this->place({&layout, kLayoutRow, number, data == nullptr}, &place); rc != 0) return rc;
+    memcpy(place.address + sizeof(RowHeader), layout.table(), layout.table_bytes());
+    if (data != nullptr)
+        memcpy(place.address + layout.column_offset_in_line(residue_of(place.offset), 0), data, layout.column_bytes());
+    uint64_t seen = 0;
+    LIBCACHE_PAUSE("writer.table.1");
+    // rel [publish] pairs with Layouts::offset(): the table's bytes before the entry
+    const bool won = entry.compare_exchange_strong(seen, IndexEntry::pack(0, place.offset), std::memory_order_release,
+                                                   std::memory_order_relaxed);
+    if (!won) return give_back(place), 1;
+    std::lock_guard lock(mutex_);
+    settle(*place.held);
+    return 0;
+}
+
+int Writer::store_layout(const Layout &layout, uint32_t *number) {
+    for (;;) {
+        *number = layouts_.stored();
+        if (*number == kMaxLayouts) {
+            *number = kInlineLayout;
+            return 0;
+        }
+        const int rc = store_table(layout, *number, nullptr, header_->layout[*number]);
+        if (rc <= 0) return rc;
+        const Layout *const theirs = layouts_.get(*number, index_.top());
+        if (theirs != nullptr && *theirs == layout) return 0; // somebody else has the same columns
+    }
+}
+
+int Writer::store_schema(const Layout &layout, const char *data) {
+    return store_table(layout, kMaxLayouts, data, header_->schema);
+}
+
+} // namespace libcache

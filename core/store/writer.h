@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process's writing side of one cache: takes extents that the broker lends, places rows in them, publishes them
+// (PROTOCOL: extents). Used by the client library; all calls may be made by several threads at once. Blocking only
+// where a place or a level must come from the broker, with a deadline; the mutex is private to the process and is held
+// for about 10 ns a row, never while copying.
+#pragma once
+
+#include "core/shm/region.h"
+#include "core/shm/ring.h"
+#include "core/store/index.h"
+#include "core/store/layouts.h"
+
+#include <deque>
+#include <mutex>
+#include <vector>
+
+namespace libcache {
+
+// The control connection, as the writer sees it. A test can fake it.
+class BrokerLink {
+  public:
+    virtual ~BrokerLink() = default;
+    // Tells the broker what this slot needs (nothing in `want`: look after the ring). Never blocks; a message that does
+    // not fit into the socket is dropped, the writer asks again. False: the server has gone.
+    virtual bool send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) = 0;
+    virtual bool alive() = 0;
+};
+
+class Writer {
+  private:
+    struct Held;
+
+  public:
+    // Room for one row, header written, not visible to anybody. Ends with publish() or give_back().
+    struct Place {
+        char *address = nullptr; // of the row header, in the writing mapping
+        uint64_t offset = 0;     // of the same, in the region
+        int64_t row_id = 0;
+        Held *held = nullptr;
+        uint32_t units = 0;
+        uint64_t column_bytes = 0;
+    };
+    // What is to be placed.
+    struct Row {
+        const Layout *layout;
+        uint32_t number; // of the layout, kInlineLayout or kLayoutRow
+        int64_t row_id;
+        bool table_only = false; // a layout row: no columns of its own
+
+        // Bytes from the start of the header to the end, for a row that starts at `residue`.
+        uint64_t bytes(uint32_t residue) const {
+            return table_only ? sizeof(RowHeader) + layout->table_bytes()
+                              : layout->row_bytes(residue, number >= kLayoutRow);
+        }
+    };
+
+    // Both mappings outlive the writer. `slot` is ACTIVE for this process with `epoch`.
+    Writer(const RegionMap &writing, const RegionMap &reading, uint32_t slot, uint64_t epoch, BrokerLink &link,
+           Layouts &layouts, int64_t timeout_ns);
+    ~Writer();
+    Writer(const Writer &) = delete;
+    Writer &operator=(const Writer &) = delete;
+
+    int place(const Row &row, Place *place);
+    // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
+    int publish(const Place &place);
+    void give_back(const Place &place);
+
+    // The number under which these columns are stored from now on; kInlineLayout when the table is full.
+    int store_layout(const Layout &layout, uint32_t *number);
+    // Stores `bytes` at `data` as the region's schema. 0, 1 if there was one.
+    int store_schema(const Layout &layout, const char *data);
+
+    // Seals every extent without rows in flight: before closing. Rows in flight keep theirs until the process ends.
+    void seal_all();
+
+  private:
+    struct Hole {
+        uint32_t at, units; // from the start of the extent
+    };
+    // An extent this process holds. Objects are reused, never freed while the writer lives: a publisher may look at
+    // `current` after another thread has sealed the extent.
+    struct Held {
+        uint64_t chunk = 0;
+        uint32_t seq = 0;
+        uint32_t units = 0;   // of the whole extent as taken
+        uint32_t used = 0;    // our own copy: what stands in `bump` is only compared
+        uint64_t started = 0; // rows placed since it was taken, under the mutex
+        uint64_t settled = 0; // of these, given back or not counted in Extent::rows, under the mutex
+        uint64_t rows_at_take = 0;
+        uint64_t populated = 0; // bytes of our mapping made present so far
+        std::atomic<bool> current{false};
+        bool open = false;
+        std::vector<Hole> holes;
+    };
+
+    const RegionMap &map_, &reading_;
+    RegionHeader *const header_;
+    Slot *const slot_;
+    const uint32_t slot_number_;
+    const uint64_t epoch_;
+    BrokerLink &link_;
+    Layouts &layouts_;
+    const int64_t timeout_ns_;
+    Index index_;
+
+    std::mutex mutex_; // guards all below and every Held but its `current`
+    RingConsumer grants_;
+    RingProducer returns_;
+    Held *current_ = nullptr;
+    std::deque<Held> pool_;
+    std::vector<Held *> spare_, open_;
+
+    bool place_in_hole(Held &held, const Row &row, Place *place);
+    int use(Held &held, const Row &row, Place *place, bool *fits);
+    void finish_place(Held &held, const Row &row, uint32_t at, uint32_t units, Place *place);
+    void populate_to(std::unique_lock<std::mutex> &lock, Held &held, uint64_t end);
+    uint64_t window_end(const Held &held, uint64_t end) const;
+    uint32_t room(const Held &held) const;
+
+    Held *take(const Row &row);
+    Held *try_token(uint64_t raw, const Row &row, bool *stale);
+    static uint32_t units_of(const Row &row, uint32_t at);
+    void retire(Held &held);
+    void seal(Held &held);
+    void seal_if_done(Held &held);
+    uint64_t in_flight(const Held &held) const;
+    void settle(Held &held);
+    int store_table(const Layout &layout, int64_t number, const char *data, AtomicU64 &entry);
+
+    int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, int64_t *deadline);
+    int wait_for_level(uint32_t levels, int64_t row_id, int64_t *deadline);
+    int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id, int64_t *deadline);
+    int refused(Want want, Answer answer, int64_t row_id) const;
+    int still_ours() const;
+};
+
+} // namespace libcache

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writer waiting for the broker, in the order of PROTOCOL "Waiting": read the futex word, look again, set `want`,
+// send the message, let go of the mutex, wait. Whoever is woken begins its step again.
+#include "core/common/error.h"
+#include "core/common/futex.h"
+#include "core/common/pause.h"
+#include "core/control/socket.h"
+#include "core/store/writer.h"
+
+#include <algorithm>
+
+namespace libcache {
+namespace {
+
+constexpr int64_t kLookAtSocketEveryNs = 1'000'000'000;
+
+unsigned long long big(uint64_t n) {
+    return n;
+}
+
+} // namespace
+
+// 0, or why nothing will come any more.
+int Writer::still_ours() const {
+    if (header_->state.load(std::memory_order_acquire) != static_cast<uint64_t>(CacheState::Live))
+        return fail(CACHE_EGONE, "cache %u of session %u was destroyed", header_->cache_id, header_->session_id);
+    const SlotWord owner = SlotWord::unpack(slot_->owner.load(std::memory_order_acquire));
+    if (owner.state != SlotState::Active || owner.epoch != epoch_)
+        return fail(CACHE_EGONE,
+                    "the server took this process for ended and reclaimed its writing slot %u in cache %u of session "
+                    "%u; open the cache again",
+                    slot_number_, header_->cache_id, header_->session_id);
+    if (!link_.alive())
+        return fail(CACHE_ESERVER, "the server has ended: rows of cache %u of session %u stay readable, no more fit",
+                    header_->cache_id, header_->session_id);
+    return 0;
+}
+
+int Writer::refused(Want want, Answer answer, int64_t row_id) const {
+    if (answer.code == CACHE_EFULL && want.extent)
+        return fail(
+            CACHE_EFULL,
+            "row %lld needs a run of %llu bytes, which cache %u of session %u has not left: %llu of its limit of "
+            "%llu bytes are in use",
+            static_cast<long long>(row_id), big(uint64_t{want.chunks} * kChunkBytes), header_->cache_id,
+            header_->session_id, big(header_->charged_bytes.load(std::memory_order_relaxed)),
+            big(header_->limit_bytes));
+    if (answer.code == CACHE_EFULL)
+        return fail(CACHE_EFULL, "no room for index level %u of cache %u of session %u: %llu of %llu bytes are in use",
+                    want.levels, header_->cache_id, header_->session_id,
+                    big(header_->charged_bytes.load(std::memory_order_relaxed)), big(header_->limit_bytes));
+    return fail(answer.code, "the server refused %s for row %lld of cache %u of session %u",
+                want.extent ? "memory" : "an index level", static_cast<long long>(row_id), header_->cache_id,
+                header_->session_id);
+}
+
+int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id,
+                        int64_t *deadline) {
+    const int64_t now = now_ns();
+    if (*deadline == 0) *deadline = now + timeout_ns_;
+    if (now >= *deadline)
+        return fail(CACHE_ETIMEOUT,
+                    "the server did not provide %s for row %lld of cache %u of session %u within %lld ms; see its log",
+                    want.extent ? "memory" : "an index level", static_cast<long long>(row_id), header_->cache_id,
+                    header_->session_id, static_cast<long long>(timeout_ns_ / 1'000'000));
+    slot_->want_id.store(static_cast<uint64_t>(row_id), std::memory_order_relaxed);
+    // rel: with want_id. What a new broker begins with; the message is what this one reads
+    slot_->want.store(want.pack(), std::memory_order_release);
+    LIBCACHE_PAUSE("writer.wait.1");
+    link_.send_want(header_->region_id, slot_number_, epoch_, want, row_id);
+    lock.unlock();
+    futex_wait(&slot_->futex, seen, std::min(*deadline - now, kLookAtSocketEveryNs));
+    lock.lock();
+    // acq pairs with the broker's +1 rel: its answer and its grants were stored before
+    if (slot_->futex.load(std::memory_order_acquire) == seen) return still_ours();
+    const Answer answer = Answer::unpack(slot_->answer.load(std::memory_order_relaxed));
+    if (answer.code == 0) return still_ours();
+    // A refusal may be the answer to another thread's larger wish.
+    if (want.extent && answer.chunks > want.chunks) return still_ours();
+    return refused(want, answer, row_id);
+}
+
+int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, int64_t *deadline) {
+    if (int rc = still_ours(); rc != 0) return rc;
+    const uint64_t bytes = uint64_t{units_of(row, 0)} * kUnitBytes;
+    const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes)};
+    // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
+    const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
+    if (known != 0 && want.chunks >= known) return refused(want, {CACHE_EFULL, want.chunks}, row.row_id);
+    return wait_answer(lock, seen, want, row.row_id, deadline);
+}
+
+int Writer::wait_for_level(uint32_t levels, int64_t row_id, int64_t *deadline) {
+    std::unique_lock lock(mutex_);
+    if (int rc = still_ours(); rc != 0) return rc;
+    const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
+    if (header_->levels.load(std::memory_order_acquire) > levels) return 0; // [level] look again: it has come
+    return wait_answer(lock, seen, Want{false, true, levels, 0}, row_id, deadline);
+}
+
+} // namespace libcache
