@@ -24,8 +24,9 @@ LIB := $(BUILD)/lib
 OBJ := $(BUILD)/obj
 
 objects = $(patsubst %,$(OBJ)/%.o,$(basename $(1)))
-client_src := $(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/control/*.cc core/client/*.cc)
-server_src := $(wildcard core/common/*.cc core/shm/*.cc core/control/*.cc core/server/*.cc)
+# log.cc (spdlog) and backing.cc are the server's
+client_src := $(filter-out core/common/log.cc core/shm/backing.cc,$(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/control/*.cc core/client/*.cc))
+server_src := $(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/control/*.cc core/server/*.cc)
 capi_src := $(wildcard capi/*.cc)
 admin_src := $(wildcard capi/admin/*.cc)
 
@@ -75,6 +76,8 @@ deps:
 	@tests/install_packages $(PACKAGES)
 deps-dev: deps
 	@tests/install_packages $(PACKAGES_DEV)
+
+-include tests/tests.mk perf/perf.mk bindings/python/python.mk
 
 demo: deps
 	@$(MAKE) --no-print-directory -s all

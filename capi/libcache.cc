@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI over core/client: checks pointers and structure sizes, and stops exceptions. What each call does stands in
+// libcache.h.
+#include "capi/libcache.h"
+
+#include "core/client/cache.h"
+#include "core/common/error.h"
+#include "core/control/paths.h"
+#include "core/store/stats.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <type_traits>
+
+#define LIBCACHE_EXPORT extern "C" __attribute__((visibility("default")))
+
+using namespace libcache;
+
+static_assert(sizeof(cache_column) == 64 && std::is_trivially_copyable_v<cache_column>);
+static_assert(sizeof(cache_view) == 64 && std::is_trivially_copyable_v<cache_view>);
+
+namespace {
+
+// Runs a call; what it throws becomes a code.
+template <typename Call> auto guarded(Call call) noexcept -> decltype(call()) {
+    try {
+        return call();
+    } catch (const std::bad_alloc &) {
+        return fail(CACHE_ENOMEM, "this process is out of memory");
+    } catch (const std::exception &e) {
+        return fail(CACHE_EIO, "%s", e.what());
+    }
+}
+
+int null_argument(const char *name) {
+    return fail(CACHE_EINVAL, "%s is NULL", name);
+}
+
+// Copies what the caller's structure has of ours; 0, or CACHE_EINVAL if it asks for what this library does not know.
+template <typename Options> int copy_options(const Options *given, Options *options, const char *name) {
+    *options = {};
+    options->size = sizeof *options;
+    if (given == nullptr) return 0;
+    if (given->size < sizeof(uint32_t) || given->size > 65536)
+        return fail(CACHE_EINVAL, "%s.size is %u; set it to sizeof(%s)", name, given->size, name);
+    memcpy(options, given, std::min<size_t>(given->size, sizeof *options));
+    const char *const bytes = reinterpret_cast<const char *>(given);
+    for (size_t i = sizeof *options; i < given->size; i++)
+        if (bytes[i] != 0)
+            return fail(CACHE_ENOTSUP, "%s has a field at byte %zu that libcache %s does not know", name, i,
+                        cache_version());
+    options->size = sizeof *options;
+    return 0;
+}
+
+// Writes as much of `from` as the caller's structure has room for.
+template <typename Stats> int copy_stats(const Stats &from, Stats *to, const char *name) {
+    const uint32_t size = to->size;
+    if (size < sizeof(uint32_t)) return fail(CACHE_EINVAL, "%s.size is %u; set it to sizeof(%s)", name, size, name);
+    memcpy(to, &from, std::min<size_t>(size, sizeof from));
+    to->size = size;
+    return 0;
+}
+
+int parse_port(const char *text, const char *name, unsigned *port) {
+    const char *const end = text + strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, *port);
+    if (error != std::errc() || stop != end || *port < 1025 || *port > 65535)
+        return fail(CACHE_EINVAL, "%s is '%s': a port is a number from 1025 to 65535", name, text);
+    return 0;
+}
+
+int choose_port(const cache_client_options &options, unsigned *port) {
+    *port = options.port;
+    if (*port != 0) {
+        if (*port >= 1025 && *port <= 65535) return 0;
+        return fail(CACHE_EINVAL, "port %u is not within the required interval of [1025, 65535]", *port);
+    }
+    for (const char *name : {"LIBCACHE_PORT", "MS_CACHE_PORT"})
+        if (const char *text = getenv(name); text != nullptr && *text != 0) return parse_port(text, name, port);
+    *port = CACHE_DEFAULT_PORT;
+    return 0;
+}
+
+int make_config(const cache_client_options *given, ClientConfig *config) {
+    cache_client_options options;
+    if (int rc = copy_options(given, &options, "cache_client_options"); rc != 0) return rc;
+    if (options.hostname != nullptr && strcmp(options.hostname, "127.0.0.1") != 0)
+        return fail(CACHE_EINVAL,
+                    "hostname is '%s': now cache client has to be on the same host with cache server, "
+                    "127.0.0.1",
+                    options.hostname);
+    if (options.timeout_ms < 0)
+        return fail(CACHE_EINVAL, "timeout_ms is %lld; it is a positive number, or 0 for 60000",
+                    static_cast<long long>(options.timeout_ms));
+    const int64_t timeout_ms = options.timeout_ms == 0 ? 60'000 : std::min<int64_t>(options.timeout_ms, 1LL << 40);
+    config->timeout_ns = timeout_ms * 1'000'000;
+    if (int rc = choose_port(options, &config->port); rc != 0) return rc;
+    config->own_folder = options.socket_path == nullptr;
+    config->socket_path =
+        options.socket_path != nullptr ? options.socket_path : socket_path(server_folder(geteuid()), config->port);
+    return 0;
+}
+
+template <size_t N, size_t M> void copy_string(char (&to)[N], const char (&from)[M]) {
+    const size_t length = strnlen(from, std::min(N, M) - 1);
+    memcpy(to, from, length);
+    to[length] = 0;
+}
+
+void stats_of(const wire::Entry &e, cache_stats *s) {
+    *s = {};
+    s->size = sizeof *s;
+    s->session_id = e.session_id;
+    s->cache_id = e.cache_id;
+    s->huge_pages = e.huge_pages;
+    s->rows_in_memory = e.rows;
+    s->rows_spilled = e.rows_spilled;
+    s->row_bytes = e.row_bytes;
+    s->limit_bytes = e.limit_bytes;
+    s->charged_bytes = e.charged_bytes;
+    s->granted_bytes = e.granted_bytes;
+    s->used_bytes = e.used_bytes;
+    s->dead_bytes = e.dead_bytes;
+    s->index_bytes = e.index_bytes;
+    s->free_bytes = e.free_bytes;
+    s->largest_free_bytes = e.largest_free_bytes;
+    s->index_levels = e.index_levels;
+    s->layouts = e.layouts;
+    s->writers = e.writers;
+    s->generation = e.generation;
+    s->readers = e.readers;
+    copy_string(s->tag, e.tag);
+    copy_string(s->label, e.label);
+}
+
+int list_all(cache_client &client, cache_list_callback callback, void *argument) {
+    wire::List last{};
+    for (int calls = 0;;) {
+        wire::Message message{};
+        message.u.list = last;
+        const int rc = client.request(wire::Type::List, message);
+        if (rc == CACHE_ENOTFOUND) return calls;
+        if (rc != 0) return rc;
+        const wire::Entry &entry = message.u.entry;
+        cache_stats stats;
+        char name[sizeof entry.name];
+        stats_of(entry, &stats);
+        copy_string(name, entry.name);
+        const cache_list_entry line{sizeof line, entry.session_id, name, entry.has_cache != 0 ? &stats : nullptr};
+        calls++;
+        if (const int stop = callback(&line, argument); stop != 0) return stop;
+        last = {entry.session_id, entry.cache_id, 1, entry.has_cache};
+    }
+}
+
+void info_of(const cache_client &client, const wire::Info &i, cache_server_stats *s) {
+    *s = {};
+    s->port = i.port;
+    s->tcp_port = i.tcp_port;
+    s->workers = i.workers;
+    s->log_level = i.log_level;
+    s->supervised = i.supervised;
+    s->keeper_pid = i.keeper_pid;
+    s->broker_pid = i.broker_pid;
+    s->version_major = i.version_major;
+    s->version_minor = i.version_minor;
+    s->version_patch = i.version_patch;
+    s->huge_pages = i.huge_pages;
+    s->generation = i.generation;
+    s->memory_limit_bytes = i.memory_limit_bytes;
+    s->memory_used_bytes = i.memory_used_bytes;
+    s->sessions = i.sessions;
+    s->caches = i.caches;
+    s->clients = i.clients;
+    s->messages = i.messages;
+    copy_string(s->hostname, i.hostname);
+    copy_string(s->spill_dir, i.spill_dir);
+    copy_string(s->backing_reason, i.backing_reason);
+    copy_string(s->log_path, i.log_path);
+    copy_string(s->server_path, i.program);
+    snprintf(s->socket_path, sizeof s->socket_path, "%s", client.config.socket_path.c_str());
+}
+
+int not_yet(const char *call) {
+    return fail(CACHE_ENOTSUP, "%s: the build phase is not supported by version %s", call, cache_version());
+}
+
+} // namespace
+
+LIBCACHE_EXPORT int cache_connect(const cache_client_options *options, cache_client **client) noexcept {
+    if (client == nullptr) return null_argument("client");
+    *client = nullptr;
+    return guarded([&] {
+        auto made = std::make_unique<cache_client>();
+        if (int rc = make_config(options, &made->config); rc != 0) return rc;
+        std::lock_guard lock(this_process().mutex);
+        if (int rc = Connection::to(made->config, &made->connection); rc != 0) return rc;
+        *client = made.release();
+        return 0;
+    });
+}
+
+LIBCACHE_EXPORT int cache_disconnect(cache_client *client) noexcept {
+    delete client;
+    return 0;
+}
+
+LIBCACHE_EXPORT int cache_session_create(cache_client *client, uint32_t *session_id) noexcept {
+    if (client == nullptr) return null_argument("client");
+    if (session_id == nullptr) return null_argument("session_id");
+    return guarded([&] {
+        wire::Message message{};
+        const int rc = client->request(wire::Type::SessionCreate, message);
+        if (rc == 0) *session_id = message.u.session.session_id;
+        return rc;
+    });
+}
+
+LIBCACHE_EXPORT int cache_session_open(cache_client *client, const char *name, uint32_t *session_id) noexcept {
+    if (client == nullptr) return null_argument("client");
+    if (name == nullptr) return null_argument("name");
+    if (session_id == nullptr) return null_argument("session_id");
+    const size_t length = strlen(name);
+    if (length == 0 || length > CACHE_MAX_NAME_BYTES)
+        return fail(CACHE_EINVAL, "a session's name has 1 to %u bytes, not %zu", CACHE_MAX_NAME_BYTES, length);
+    for (size_t i = 0; i < length; i++)
+        if (static_cast<unsigned char>(name[i]) < 32 || name[i] == 127)
+            return fail(CACHE_EINVAL, "a session's name has no control characters; byte %zu is %d", i, name[i]);
+    return guarded([&] {
+        wire::Message message{};
+        memcpy(message.u.session.name, name, length);
+        const int rc = client->request(wire::Type::SessionOpen, message);
+        if (rc == 0) *session_id = message.u.session.session_id;
+        return rc;
+    });
+}
+
+LIBCACHE_EXPORT int cache_session_destroy(cache_client *client, uint32_t session_id) noexcept {
+    if (client == nullptr) return null_argument("client");
+    return guarded([&] {
+        wire::Message message{};
+        message.u.session.session_id = session_id;
+        return client->request(wire::Type::SessionDestroy, message);
+    });
+}
+
+LIBCACHE_EXPORT int cache_list(cache_client *client, cache_list_callback callback, void *argument) noexcept {
+    if (client == nullptr) return null_argument("client");
+    if (callback == nullptr) return null_argument("callback");
+    return guarded([&] { return list_all(*client, callback, argument); });
+}
+
+LIBCACHE_EXPORT int cache_server_info(cache_client *client, cache_server_stats *stats) noexcept {
+    if (client == nullptr) return null_argument("client");
+    if (stats == nullptr) return null_argument("stats");
+    return guarded([&] {
+        wire::Message message{};
+        if (int rc = client->request(wire::Type::ServerInfo, message); rc != 0) return rc;
+        cache_server_stats all;
+        info_of(*client, message.u.info, &all);
+        return copy_stats(all, stats, "cache_server_stats");
+    });
+}
+
+LIBCACHE_EXPORT int cache_server_stop(cache_client *client) noexcept {
+    if (client == nullptr) return null_argument("client");
+    return guarded([&] {
+        std::shared_ptr<Connection> connection;
+        {
+            std::lock_guard lock(this_process().mutex);
+            if (int rc = client->here(&connection); rc != 0) return rc;
+        }
+        wire::Message message{};
+        message.header.type = static_cast<uint32_t>(wire::Type::Stop);
+        if (int rc = connection->request(message); rc != 0) return rc;
+        return connection->wait_closed();
+    });
+}
+
+LIBCACHE_EXPORT int cache_open(cache_client *client, uint32_t session_id, uint32_t cache_id, const cache_options *given,
+                               cache **handle) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    *handle = nullptr;
+    if (client == nullptr) return null_argument("client");
+    return guarded([&] {
+        cache_options options;
+        if (int rc = copy_options(given, &options, "cache_options"); rc != 0) return rc;
+        return open_cache(*client, session_id, cache_id, &options, handle);
+    });
+}
+
+LIBCACHE_EXPORT int cache_close(cache *handle) noexcept {
+    if (handle == nullptr) return 0;
+    return guarded([&] { return close_cache(handle); });
+}
+
+LIBCACHE_EXPORT int cache_destroy(cache_client *client, uint32_t session_id, uint32_t cache_id) noexcept {
+    if (client == nullptr) return null_argument("client");
+    return guarded([&] {
+        wire::Message message{};
+        message.u.region = {0, session_id, cache_id};
+        return client->request(wire::Type::Destroy, message);
+    });
+}
+
+LIBCACHE_EXPORT int cache_stat(cache *handle, cache_stats *stats) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (stats == nullptr) return null_argument("stats");
+    cache_stats all{};
+    region_statistics(handle->region->map, &all);
+    return copy_stats(all, stats, "cache_stats");
+}
+
+LIBCACHE_EXPORT int cache_put(cache *handle, int64_t row_id, const cache_column *columns, uint32_t n_columns) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return put_row(*handle, row_id, columns, n_columns); });
+}
+
+LIBCACHE_EXPORT int cache_reserve(cache *handle, int64_t row_id, cache_column *columns, uint32_t n_columns,
+                                  cache_reservation **reservation) noexcept {
+    if (reservation == nullptr) return null_argument("reservation");
+    *reservation = nullptr;
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return reserve_row(*handle, row_id, columns, n_columns, reservation); });
+}
+
+LIBCACHE_EXPORT int cache_commit(cache_reservation *reservation) noexcept {
+    if (reservation == nullptr) return null_argument("reservation");
+    return guarded([&] { return end_reservation(reservation, true); });
+}
+
+LIBCACHE_EXPORT int cache_abort(cache_reservation *reservation) noexcept {
+    if (reservation == nullptr) return 0;
+    return guarded([&] { return end_reservation(reservation, false); });
+}
+
+LIBCACHE_EXPORT int cache_flush(cache *handle) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    return handle->live() ? 0 : handle->gone();
+}
+
+LIBCACHE_EXPORT int cache_get(cache *handle, int64_t row_id, cache_view *view) noexcept {
+    if (view == nullptr) return null_argument("view");
+    view->cache = nullptr;
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return get_row(*handle, row_id, view); });
+}
+
+LIBCACHE_EXPORT int64_t cache_get_batch(cache *handle, const int64_t *row_ids, size_t n, cache_view *views) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (n != 0 && row_ids == nullptr) return null_argument("row_ids");
+    if (n != 0 && views == nullptr) return null_argument("views");
+    return guarded([&] { return get_rows(*handle, row_ids, n, views); });
+}
+
+LIBCACHE_EXPORT int64_t cache_gather(cache *handle, const int64_t *row_ids, size_t n, uint32_t column, void *dst,
+                                     size_t stride, uint8_t *found) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (n != 0 && row_ids == nullptr) return null_argument("row_ids");
+    if (n != 0 && dst == nullptr) return null_argument("dst");
+    if (size_t bytes = 0; __builtin_mul_overflow(n, stride, &bytes))
+        return fail(CACHE_EINVAL, "%zu rows of %zu bytes are more than an address can tell", n, stride);
+    return guarded([&] { return gather_rows(*handle, row_ids, n, column, static_cast<char *>(dst), stride, found); });
+}
+
+LIBCACHE_EXPORT int64_t cache_contains(cache *handle, const int64_t *row_ids, size_t n, uint8_t *found) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (n != 0 && row_ids == nullptr) return null_argument("row_ids");
+    if (n != 0 && found == nullptr) return null_argument("found");
+    return guarded([&] { return contains_rows(*handle, row_ids, n, found); });
+}
+
+LIBCACHE_EXPORT int64_t cache_scan(cache *handle, uint64_t *cursor, int64_t *ids, size_t n) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (cursor == nullptr) return null_argument("cursor");
+    if (n != 0 && ids == nullptr) return null_argument("ids");
+    return guarded([&] { return scan_rows(*handle, cursor, ids, n); });
+}
+
+LIBCACHE_EXPORT int cache_view_release(cache_view *view) noexcept {
+    if (view != nullptr) view->cache = nullptr;
+    return 0;
+}
+
+LIBCACHE_EXPORT int cache_view_columns(const cache_view *view) noexcept {
+    if (view == nullptr) return null_argument("view");
+    if (view->cache == nullptr) return fail(CACHE_EINVAL, "the view holds no row: a miss, or it was released");
+    return static_cast<int>(view_columns(*view));
+}
+
+LIBCACHE_EXPORT int cache_view_column(const cache_view *view, uint32_t i, cache_column *column) noexcept {
+    if (view == nullptr) return null_argument("view");
+    if (column == nullptr) return null_argument("column");
+    if (view->cache == nullptr) return fail(CACHE_EINVAL, "the view holds no row: a miss, or it was released");
+    return guarded([&] { return view_column(*view, i, column); });
+}
+
+LIBCACHE_EXPORT int cache_schema_set(cache *handle, const char *const *names, uint32_t n_names) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (names == nullptr) return null_argument("names");
+    return guarded([&] { return set_schema(*handle, names, n_names); });
+}
+
+LIBCACHE_EXPORT int cache_schema_get(cache *handle, char *buffer, size_t *bytes) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (bytes == nullptr) return null_argument("bytes");
+    return guarded([&] { return get_schema(*handle, buffer, bytes); });
+}
+
+LIBCACHE_EXPORT int cache_build_begin(cache *, int64_t *) noexcept {
+    return not_yet("cache_build_begin");
+}
+LIBCACHE_EXPORT int cache_append(cache *, const cache_column *, uint32_t, int64_t *) noexcept {
+    return not_yet("cache_append");
+}
+LIBCACHE_EXPORT int cache_build_done(cache *) noexcept {
+    return not_yet("cache_build_done");
+}
+LIBCACHE_EXPORT int cache_build_wait(cache *, int64_t) noexcept {
+    return not_yet("cache_build_wait");
+}
+
+LIBCACHE_EXPORT const char *cache_strerror(int code) noexcept {
+    return code_text(code);
+}
+LIBCACHE_EXPORT const char *cache_last_error(void) noexcept {
+    return last_error();
+}
+LIBCACHE_EXPORT const char *cache_version(void) noexcept {
+    return "1.0.0";
+}
+LIBCACHE_EXPORT size_t cache_dtype_bytes(uint32_t dtype) noexcept {
+    return dtype_bytes(dtype);
+}

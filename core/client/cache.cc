@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening, attaching and closing. Reading is in read.cc, writing in write.cc.
+#include "core/client/cache.h"
+
+#include "core/common/error.h"
+
+#include <cstring>
+
+namespace libcache {
+namespace {
+
+constexpr uint64_t kKnownFlags = CACHE_READ_ONLY | CACHE_NO_CREATE | CACHE_BUILD;
+
+// A parent's object in a forked child: its parts belong to the parent, and its destructor would act on them.
+template <typename T> void leak(std::shared_ptr<T> &pointer) {
+    if (pointer) new std::shared_ptr<T>(std::move(pointer));
+    pointer.reset();
+}
+
+int copy_text(const char *text, char *to, size_t room, const char *what, uint32_t *present) {
+    *present = text != nullptr;
+    if (text == nullptr) return 0;
+    const size_t length = strlen(text);
+    if (length >= room) return fail(CACHE_EINVAL, "%s has %zu bytes, at most %zu are allowed", what, length, room - 1);
+    memcpy(to, text, length + 1);
+    return 0;
+}
+
+int open_message(uint32_t session_id, uint32_t cache_id, const cache_options *options, wire::Message &message) {
+    message.header.type = static_cast<uint32_t>(wire::Type::Open);
+    wire::Open &open = message.u.open;
+    open.session_id = session_id;
+    open.cache_id = cache_id;
+    if (options == nullptr) return 0;
+    if ((options->flags & ~kKnownFlags) != 0)
+        return fail(CACHE_EINVAL, "cache_options.flags 0x%x has bits that mean nothing", options->flags);
+    if ((options->flags & CACHE_BUILD) != 0)
+        return fail(CACHE_ENOTSUP, "CACHE_BUILD: the build phase is not supported by version %d.%d",
+                    CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR);
+    open.flags = options->flags;
+    open.spill = options->spill;
+    open.limit_bytes = options->memory_limit_bytes;
+    open.expected_rows = options->expected_rows;
+    if (int rc = copy_text(options->tag, open.tag, CACHE_MAX_TAG_BYTES + 1, "cache_options.tag", &open.has_tag);
+        rc != 0)
+        return rc;
+    return copy_text(options->label, open.label, CACHE_MAX_LABEL_BYTES + 1, "cache_options.label", &open.has_label);
+}
+
+// The reading side of the region that `fd` is, attached and checked.
+int map_region(int fd, std::shared_ptr<Region> *made) {
+    auto region = std::make_shared<Region>();
+    if (int rc = region->map.open(fd, RegionAccess::Read); rc != 0) return rc;
+    const Geometry &g = region->map.geometry();
+    region->index.attach(region->map.base(), region->map.base(), g.data_offset, g.region_bytes);
+    region->layouts.attach(region->map.base(), g.data_offset);
+    *made = std::move(region);
+    return 0;
+}
+
+} // namespace
+
+OpenUse::~OpenUse() {
+    if (!connection->of_this_process() || !connection->alive()) return;
+    connection->uses.erase(id.region_id);
+    wire::Message message{};
+    message.header.type = static_cast<uint32_t>(wire::Type::Close);
+    message.u.region = id;
+    (void)connection->request(message); // a server that ended meanwhile takes the slot back by itself
+}
+
+WriterUse::~WriterUse() {
+    if (writer) writer->seal_all();
+}
+
+int WriterUse::attach() {
+    wire::Message message{};
+    message.header.type = static_cast<uint32_t>(wire::Type::Attach);
+    message.u.region = open_->id;
+    Fd fd;
+    Connection &connection = *open_->connection;
+    if (int rc = connection.request(message, &fd); rc != 0) return rc;
+    if (!fd) return fail(CACHE_EIO, "the server sent no descriptor for writing; is this process out of descriptors?");
+    if (int rc = map_.open(fd.get(), RegionAccess::Write); rc != 0) return rc;
+    const RegionHeader &mine = *open_->region->map.header(), &theirs = *map_.header();
+    const wire::Attached attached = message.u.attached;
+    if (mine.region_id != theirs.region_id || mine.created_ns != theirs.created_ns ||
+        !(map_.geometry() == open_->region->map.geometry()))
+        return fail(CACHE_EGONE, "cache %u of session %u was destroyed and made anew: open it again", mine.cache_id,
+                    mine.session_id);
+    if (attached.slot >= map_.geometry().slots)
+        return fail(CACHE_ECORRUPT, "the server gave out slot %u of %llu", attached.slot,
+                    static_cast<unsigned long long>(map_.geometry().slots));
+    writer.emplace(map_, open_->region->map, attached.slot, attached.epoch, connection, open_->region->layouts,
+                   connection.config().timeout_ns);
+    return 0;
+}
+
+int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, const cache_options *options,
+               cache **handle) {
+    wire::Message message{};
+    if (int rc = open_message(session_id, cache_id, options, message); rc != 0) return rc;
+    const uint32_t flags = message.u.open.flags;
+    std::lock_guard lock(this_process().mutex);
+    std::shared_ptr<Connection> connection;
+    if (int rc = client.here(&connection); rc != 0) return rc;
+    Fd fd;
+    if (int rc = connection->request(message, &fd); rc != 0) return rc;
+    const uint64_t region_id = message.u.opened.region_id;
+    std::shared_ptr<OpenUse> open = connection->uses[region_id].lock();
+    if (!open) {
+        open = std::make_shared<OpenUse>(connection, wire::Region{region_id, session_id, cache_id});
+        connection->uses[region_id] = open;
+        if (!fd) return fail(CACHE_EIO, "the server sent no descriptor; is this process out of descriptors?");
+        if (int rc = map_region(fd.get(), &open->region); rc != 0) return rc;
+    }
+    auto made = std::make_unique<cache>();
+    made->config = client.config;
+    made->region = open->region;
+    made->open = std::move(open);
+    made->flags = flags;
+    *handle = made.release();
+    return 0;
+}
+
+int close_cache(cache *handle) {
+    if (WriterUse *const use = handle->writer_if_any()) {
+        std::unique_lock lock(use->reservations_mutex);
+        std::set<cache_reservation *> mine;
+        for (cache_reservation *reservation : use->reservations)
+            if (reservation->handle == handle) mine.insert(reservation);
+        lock.unlock();
+        for (cache_reservation *reservation : mine)
+            (void)end_reservation(reservation, false);
+    }
+    std::lock_guard lock(this_process().mutex);
+    delete handle;
+    return 0;
+}
+
+} // namespace libcache
+
+using libcache::leak;
+
+int cache_client::here(std::shared_ptr<libcache::Connection> *found) {
+    if (connection->of_this_process()) return *found = connection, 0;
+    if (int rc = libcache::Connection::to(config, found); rc != 0) return rc;
+    leak(connection); // the parent's
+    connection = *found;
+    return 0;
+}
+
+int cache_client::request(libcache::wire::Type type, libcache::wire::Message &message) {
+    std::shared_ptr<libcache::Connection> found;
+    {
+        std::lock_guard lock(libcache::this_process().mutex);
+        if (int rc = here(&found); rc != 0) return rc;
+    }
+    message.header.type = static_cast<uint32_t>(type);
+    return found->request(message);
+}
+
+int cache::gone() const {
+    return libcache::fail(CACHE_EGONE, "cache %u of session %u was destroyed", open->id.cache_id, open->id.session_id);
+}
+
+// The first write of a process through this handle.
+int cache::attach(libcache::WriterUse **found) {
+    using namespace libcache;
+    std::lock_guard lock(this_process().mutex);
+    if (writer_owner_ && writer_owner_->process == &this_process()) return *found = writer_owner_.get(), 0;
+    std::shared_ptr<OpenUse> here = open;
+    if (!open->connection->of_this_process()) { // a forked child: a connection and a slot of its own
+        std::shared_ptr<Connection> connection;
+        if (int rc = Connection::to(config, &connection); rc != 0) return rc;
+        here = connection->uses[open->id.region_id].lock();
+        if (!here) {
+            here = std::make_shared<OpenUse>(connection, open->id);
+            here->region = region;
+            connection->uses[open->id.region_id] = here;
+        }
+    }
+    std::shared_ptr<WriterUse> use = here->writer.lock();
+    if (!use) {
+        use = std::make_shared<WriterUse>(here);
+        if (int rc = use->attach(); rc != 0) return rc;
+        here->writer = use;
+    }
+    leak(writer_owner_); // the parent's, if there is one
+    writer_owner_ = std::move(use);
+    *found = writer_owner_.get();
+    writer_.store(*found, std::memory_order_release); // pairs with writer()
+    return 0;
+}
+
+cache::~cache() {
+    using namespace libcache;
+    if (writer_owner_ && writer_owner_->process != &this_process()) leak(writer_owner_);
+    if (!open->connection->of_this_process()) leak(open);
+}

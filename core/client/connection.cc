@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/connection.h"
+
+#include "core/common/error.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace libcache {
+namespace {
+
+void fill_header(wire::Message &message, wire::Type type, uint64_t number, uint64_t generation) {
+    message.header = {};
+    message.header.magic = wire::kMagic;
+    message.header.version_major = CACHE_VERSION_MAJOR;
+    message.header.version_minor = CACHE_VERSION_MINOR;
+    message.header.type = static_cast<uint32_t>(type);
+    message.header.number = number;
+    message.header.generation = generation;
+}
+
+void fill_hello(wire::Hello &hello) {
+    snprintf(hello.version, sizeof hello.version, "%d.%d.%d", CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR,
+             CACHE_VERSION_PATCH);
+    const ssize_t n = readlink("/proc/self/exe", hello.program, sizeof hello.program - 1);
+    hello.program[n > 0 ? n : 0] = 0;
+}
+
+bool is(const wire::Message &message, wire::Type type) {
+    return message.header.type == static_cast<uint32_t>(type);
+}
+
+} // namespace
+
+int Connection::to(const ClientConfig &config, std::shared_ptr<Connection> *connection) {
+    auto &known = this_process().connections[config.socket_path];
+    *connection = known.lock();
+    if (*connection && (*connection)->alive()) return 0;
+    std::shared_ptr<Connection> fresh(new Connection(config));
+    if (int rc = fresh->connect(); rc != 0) return rc;
+    known = *connection = std::move(fresh);
+    return 0;
+}
+
+Connection::~Connection() {
+    // In a forked child the number may mean another file by now: closing the parent's socket there was process.cc's
+    // job.
+    if (!of_this_process()) {
+        (void)socket_.release();
+        return;
+    }
+    if (socket_) forget_in_child(socket_.get());
+}
+
+int Connection::no_server(int error) const {
+    if (error == EACCES || error == EPERM)
+        return fail(CACHE_EPERM, "not permitted to connect to %s: the server belongs to another user",
+                    config_.socket_path.c_str());
+    return fail(CACHE_ESERVER,
+                "Server on port %u is not reachable or has been shutdown already: connecting to %s: %s; start one with "
+                "cache_admin --start -p %u",
+                config_.port, config_.socket_path.c_str(), strerror(error), config_.port);
+}
+
+// Whoever can write the folder could put a socket of his own there.
+int Connection::check_folder() const {
+    if (!config_.own_folder) return 0;
+    const std::string folder = config_.socket_path.substr(0, config_.socket_path.rfind('/'));
+    struct stat st {};
+    if (lstat(folder.c_str(), &st) != 0) return no_server(errno);
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+        return fail(CACHE_EPERM, "%s belongs to user %u, not to user %u of this process: no server there is trusted",
+                    folder.c_str(), st.st_uid, geteuid());
+    return 0;
+}
+
+int Connection::connect() {
+    if (int rc = check_folder(); rc != 0) return rc;
+    const int64_t deadline = now_ns() + config_.timeout_ns;
+    for (;;) {
+        socket_ = connect_unix(config_.socket_path);
+        if (!socket_) return no_server(errno);
+        ucred server{};
+        socklen_t length = sizeof server;
+        if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) == 0 && server.uid != geteuid())
+            return fail(CACHE_EPERM, "the server at %s belongs to user %u, this process to user %u",
+                        config_.socket_path.c_str(), server.uid, geteuid());
+        bool again = false;
+        const int rc = greet(deadline, &again);
+        if (rc == 0) {
+            close_in_child(socket_.get());
+            return 0;
+        }
+        // A broker that died before it said WELCOME left nothing behind: begin again.
+        if (!again || now_ns() >= deadline) return rc;
+    }
+}
+
+int Connection::greet(int64_t deadline, bool *again) {
+    wire::Message message{};
+    fill_header(message, wire::Type::Hello, 0, 0);
+    fill_hello(message.u.hello);
+    if (send_packet(socket_.get(), &message, sizeof message) != Io::Done) return *again = true, no_server(errno);
+    for (;;) {
+        if (int rc = receive(&message, nullptr, deadline); rc != 0) return *again = rc == CACHE_ESERVER, rc;
+        if (message.header.status != 0) return fail(message.header.status, "%s", message.text);
+        generation_.store(message.header.generation, std::memory_order_relaxed);
+        // RESUME takes the place of WELCOME when the broker died after the keeper had the connection.
+        if (is(message, wire::Type::Welcome) || is(message, wire::Type::Resume)) return 0;
+        if (!is(message, wire::Type::Prove)) continue;
+        fill_header(message, wire::Type::Prove, 0, message.header.generation);
+        if (send_packet(socket_.get(), &message, sizeof message, nullptr, 0, true) != Io::Done)
+            return *again = true, no_server(errno);
+    }
+}
+
+int Connection::gone() {
+    gone_.store(true, std::memory_order_relaxed);
+    return fail(CACHE_ESERVER,
+                "the server on port %u has ended; start one with cache_admin --start -p %u and connect anew",
+                config_.port, config_.port);
+}
+
+// One well-formed message, or an error. Descriptors that nobody wants are closed.
+int Connection::receive(wire::Message *reply, Fd *fd, int64_t deadline) {
+    const int ready = wait_readable(socket_.get(), deadline);
+    if (ready == 0)
+        return fail(CACHE_ETIMEOUT, "the server on port %u did not answer within %lld ms", config_.port,
+                    static_cast<long long>(config_.timeout_ns / 1'000'000));
+    if (ready < 0) return fail(CACHE_EIO, "waiting for the server on port %u: %s", config_.port, strerror(errno));
+    Fd arrived[1];
+    int n_arrived = 1;
+    switch (receive_packet(socket_.get(), reply, sizeof *reply, arrived, &n_arrived)) {
+    case Io::Done:
+        break;
+    case Io::Bad:
+        return fail(CACHE_EVERSION, "the server on port %u sent a message of another size: it is of another version",
+                    config_.port);
+    default:
+        return gone();
+    }
+    if (reply->header.magic != wire::kMagic)
+        return fail(CACHE_EVERSION, "what answers on %s is no libcache server", config_.socket_path.c_str());
+    if (reply->header.version_major != CACHE_VERSION_MAJOR && reply->header.status == 0)
+        return fail(CACHE_EVERSION, "the server on port %u is of version %u, this library of version %u", config_.port,
+                    reply->header.version_major, CACHE_VERSION_MAJOR);
+    reply->text[sizeof reply->text - 1] = 0;
+    if (fd != nullptr && n_arrived == 1) *fd = std::move(arrived[0]);
+    return 0;
+}
+
+int Connection::request(wire::Message &message, Fd *fd) {
+    std::lock_guard lock(request_mutex_);
+    if (gone_.load(std::memory_order_relaxed)) return gone();
+    drain();
+    const auto type = static_cast<wire::Type>(message.header.type);
+    fill_header(message, type, next_number_++, generation_.load(std::memory_order_relaxed));
+    const int64_t deadline = now_ns() + config_.timeout_ns;
+    if (send_packet(socket_.get(), &message, sizeof message) != Io::Done) return gone();
+    return await_reply(message, fd, deadline);
+}
+
+int Connection::await_reply(wire::Message &message, Fd *fd, int64_t deadline) {
+    wire::Message reply;
+    for (;;) {
+        if (int rc = receive(&reply, fd, deadline); rc != 0) return rc;
+        if (is(reply, wire::Type::Resume)) {
+            if (reply.header.generation == message.header.generation) continue;
+            // A new broker: what it has not answered it may not have seen.
+            generation_.store(reply.header.generation, std::memory_order_relaxed);
+            message.header.generation = reply.header.generation;
+            message.header.repeated = 1;
+            if (send_packet(socket_.get(), &message, sizeof message) != Io::Done) return gone();
+            continue;
+        }
+        if (reply.header.number != message.header.number || reply.header.type != message.header.type) continue;
+        message = reply;
+        return reply.header.status == 0 ? 0 : fail(reply.header.status, "%s", reply.text);
+    }
+}
+
+// Takes what came without being asked for: RESUME of newer brokers, late replies. Under request_mutex_.
+void Connection::drain() {
+    wire::Message message;
+    for (;;) {
+        switch (receive_packet(socket_.get(), &message, sizeof message, nullptr, nullptr, nullptr, false)) {
+        case Io::Done:
+            if (message.header.magic == wire::kMagic && is(message, wire::Type::Resume))
+                generation_.store(message.header.generation, std::memory_order_relaxed);
+            break;
+        case Io::Bad:
+            break;
+        case Io::WouldBlock:
+            return;
+        default:
+            gone_.store(true, std::memory_order_relaxed);
+            return;
+        }
+    }
+}
+
+bool Connection::send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) {
+    // Another thread's request reads the socket itself.
+    if (std::unique_lock lock(request_mutex_, std::try_to_lock); lock.owns_lock()) drain();
+    if (gone_.load(std::memory_order_relaxed)) return false;
+    wire::Message message{};
+    fill_header(message, wire::Type::Stock, 0, generation_.load(std::memory_order_relaxed));
+    message.u.want = {region_id, epoch, want.pack(), row_id, slot, 0};
+    const Io sent = send_packet(socket_.get(), &message, sizeof message, nullptr, 0, false, false);
+    if (sent == Io::Closed || sent == Io::Failed) gone_.store(true, std::memory_order_relaxed);
+    return !gone_.load(std::memory_order_relaxed);
+}
+
+bool Connection::alive() {
+    if (gone_.load(std::memory_order_relaxed)) return false;
+    pollfd entry{socket_.get(), POLLIN, 0};
+    if (poll(&entry, 1, 0) == 1 && (entry.revents & (POLLHUP | POLLERR)) != 0)
+        gone_.store(true, std::memory_order_relaxed);
+    return !gone_.load(std::memory_order_relaxed);
+}
+
+int Connection::wait_closed() {
+    std::lock_guard lock(request_mutex_);
+    const int64_t deadline = now_ns() + config_.timeout_ns;
+    wire::Message message;
+    for (;;) {
+        const int rc = receive(&message, nullptr, deadline);
+        if (rc == CACHE_ESERVER) return 0;
+        if (rc != 0) return rc;
+    }
+}
+
+} // namespace libcache

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control connection of one process to one server: requests with a deadline, repeated when a new broker resumes.
+// Any thread may call; one request is under way at a time. Belongs to the process that made it (see process.h).
+#pragma once
+
+#include "core/client/process.h"
+#include "core/control/socket.h"
+#include "core/control/wire.h"
+#include "core/store/writer.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace libcache {
+
+// Where the server is and how long to wait for it: all that is needed to connect again in a forked child.
+struct ClientConfig {
+    std::string socket_path;
+    unsigned port = 0;
+    int64_t timeout_ns = 0;
+    bool own_folder = true; // the socket lies in a folder that must belong to this user
+};
+
+class OpenUse;
+
+class Connection final : public BrokerLink {
+  public:
+    // The connection of this process to that server, made if there is none. The caller holds this_process().mutex.
+    // 0 or CACHE_E*.
+    static int to(const ClientConfig &config, std::shared_ptr<Connection> *connection);
+    ~Connection() override;
+
+    // Sends `message` (type and body filled in) and waits for its reply, which replaces it. `fd` receives the reply's
+    // descriptor, if any. 0, the reply's status with its text as the error, or a transport error.
+    int request(wire::Message &message, Fd *fd = nullptr);
+
+    bool send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) override;
+    bool alive() override;
+
+    // Waits until the server has closed the connection (cache_server_stop). 0 or CACHE_ETIMEOUT.
+    int wait_closed();
+
+    const ClientConfig &config() const { return config_; }
+    bool of_this_process() const { return process_ == &this_process(); }
+
+    // What this process has open, by region id. Guarded by this_process().mutex.
+    std::map<uint64_t, std::weak_ptr<OpenUse>> uses;
+
+  private:
+    explicit Connection(ClientConfig config) : config_(std::move(config)), process_(&this_process()) {}
+    int connect();
+    int check_folder() const;
+    int greet(int64_t deadline, bool *again);
+    int receive(wire::Message *reply, Fd *fd, int64_t deadline);
+    int await_reply(wire::Message &message, Fd *fd, int64_t deadline);
+    void drain();
+    int gone();
+    int no_server(int error) const;
+
+    const ClientConfig config_;
+    const Process *const process_;
+    Fd socket_;
+    std::mutex request_mutex_;
+    uint64_t next_number_ = 1;
+    std::atomic<uint64_t> generation_{
+        0}; // of the broker, as last seen; relaxed: an older value only costs a repetition
+    std::atomic<bool> gone_{false};
+};
+
+} // namespace libcache

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/process.h"
+
+#include <atomic>
+#include <new>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace libcache {
+namespace {
+
+struct Inherited { // a socket, with the inode that tells whether the number still means it
+    std::atomic<int> fd{-1};
+    std::atomic<uint64_t> inode{0};
+};
+Inherited inherited[64];
+
+using ProcessWord = std::atomic<Process *>;
+ProcessWord *page_word = nullptr;
+
+void in_child() {
+    // Only where WIPEONFORK is missing (before Linux 4.14) is there anything to wipe.
+    if (page_word != nullptr) page_word->store(nullptr, std::memory_order_relaxed);
+    for (Inherited &socket : inherited) {
+        const int fd = socket.fd.exchange(-1, std::memory_order_relaxed);
+        struct stat st {};
+        if (fd >= 0 && fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) &&
+            st.st_ino == socket.inode.load(std::memory_order_relaxed))
+            close(fd);
+    }
+}
+
+ProcessWord *make_page() {
+    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw std::bad_alloc();
+    madvise(page, 4096, MADV_WIPEONFORK);
+    page_word = new (page) ProcessWord(nullptr);
+    pthread_atfork(nullptr, nullptr, in_child);
+    return page_word;
+}
+
+} // namespace
+
+Process &this_process() {
+    static ProcessWord *const word = make_page();
+    // acq pairs with the exchange below: the Process was made before its pointer
+    Process *process = word->load(std::memory_order_acquire);
+    if (process != nullptr) return *process;
+    auto fresh = std::make_unique<Process>();
+    if (word->compare_exchange_strong(process, fresh.get(), std::memory_order_acq_rel, std::memory_order_acquire))
+        process = fresh.release(); // lives as long as the process
+    return *process;
+}
+
+void close_in_child(int socket) {
+    struct stat st {};
+    if (fstat(socket, &st) != 0) return;
+    for (Inherited &place : inherited) {
+        int none = -1;
+        if (place.fd.compare_exchange_strong(none, socket, std::memory_order_relaxed)) {
+            place.inode.store(st.st_ino, std::memory_order_relaxed);
+            return;
+        }
+    }
+}
+
+void forget_in_child(int socket) {
+    for (Inherited &place : inherited) {
+        int same = socket;
+        place.fd.compare_exchange_strong(same, -1, std::memory_order_relaxed);
+    }
+}
+
+} // namespace libcache

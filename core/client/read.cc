@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading rows: no lock, no system call, no message. What stands in the region was written by another process: each
+// number is read once, checked, and then the checked copy is used.
+#include "core/client/cache.h"
+
+#include "core/common/error.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace libcache {
+namespace {
+
+constexpr size_t kBlock = 32; // rows looked up together: enough to hide a cache miss, few enough to stay in L1
+
+// A row that was found and checked.
+struct FoundRow {
+    const char *row = nullptr;      // its header
+    const Layout *layout = nullptr; // null: the row carries its column table
+    uint64_t bytes = 0;
+    uint32_t n_columns = 0;
+    uint32_t residue = 0;
+};
+
+int corrupt(const cache &handle, int64_t row_id, uint64_t offset, const char *what) {
+    return fail(CACHE_ECORRUPT, "row %lld of cache %u of session %u, at %llu of its region: %s",
+                static_cast<long long>(row_id), handle.open->id.cache_id, handle.open->id.session_id,
+                static_cast<unsigned long long>(offset), what);
+}
+
+// Checks the row whose header, inside the region and with this id, the index gave.
+inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
+    const char *const row = region.map.base() + offset;
+    RowHeader header;
+    memcpy(&header, row, sizeof header);
+    if (header.check != row_check(header.layout, row_id, header.bytes, header.n_columns))
+        return corrupt(handle, row_id, offset, "its header is damaged");
+    const uint64_t top = region.index.top();
+    if (header.bytes > top - offset) return corrupt(handle, row_id, offset, "its length leads out of the region");
+    found->row = row;
+    found->bytes = header.bytes;
+    found->n_columns = header.n_columns;
+    found->residue = residue_of(offset);
+    if (header.layout == kInlineLayout) {
+        found->layout = nullptr;
+        return check_inline_table(row, header.bytes, header.n_columns) == header.bytes
+                   ? 0
+                   : corrupt(handle, row_id, offset, "its column table is damaged");
+    }
+    found->layout = region.layouts.get(header.layout, top);
+    if (found->layout == nullptr || found->layout->n_columns() != header.n_columns ||
+        found->layout->row_bytes(found->residue, false) != header.bytes)
+        return corrupt(handle, row_id, offset, "it does not fit the layout it names");
+    return 0;
+}
+
+void fill_view(cache &handle, int64_t row_id, const FoundRow &found, cache_view *view) {
+    *view = {&handle,
+             row_id,
+             {reinterpret_cast<uintptr_t>(found.row), reinterpret_cast<uintptr_t>(found.layout), found.bytes,
+              uint64_t{found.residue} << 32 | found.n_columns, 0, 0}};
+}
+
+bool column_of(const FoundRow &found, uint32_t i, cache_column *column) {
+    if (i >= found.n_columns) return false;
+    if (found.layout == nullptr) return read_inline_column(found.row, found.bytes, found.n_columns, i, column);
+    found.layout->describe(i, column);
+    column->data = const_cast<char *>(found.row) + found.layout->column_offset(found.residue, i);
+    return true;
+}
+
+FoundRow found_of(const cache_view &view) {
+    return {reinterpret_cast<const char *>(view.reserved[0]), reinterpret_cast<const Layout *>(view.reserved[1]),
+            view.reserved[2], static_cast<uint32_t>(view.reserved[3]), static_cast<uint32_t>(view.reserved[3] >> 32)};
+}
+
+// The offsets of up to kBlock rows, 0 for a miss: entries first, then rows, so that the misses of the memory overlap.
+void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offsets) {
+    for (size_t i = 0; i < n; i++)
+        index.prefetch_entry(row_ids[i]);
+    for (size_t i = 0; i < n; i++)
+        index.prefetch_row(row_ids[i]);
+    for (size_t i = 0; i < n; i++)
+        offsets[i] = row_ids[i] < 0 ? 0 : index.find(row_ids[i]);
+}
+
+// Copies one column of a checked row. The sentence of a failure names the row.
+int gather_one(cache &handle, const FoundRow &found, int64_t row_id, uint32_t column, char *dst, size_t stride) {
+    const char *data = nullptr;
+    uint64_t bytes = 0;
+    if (cache_column c; found.layout != nullptr && column < found.n_columns) {
+        data = found.row + found.layout->column_offset(found.residue, column);
+        bytes = found.layout->column_bytes_of(column);
+    } else if (column_of(found, column, &c)) {
+        data = static_cast<const char *>(c.data);
+        bytes = c.bytes;
+    } else {
+        return fail(CACHE_EINVAL, "row %lld has %u columns, there is no column %u", static_cast<long long>(row_id),
+                    found.n_columns, column);
+    }
+    if (bytes > stride)
+        return fail(CACHE_EINVAL, "column %u of row %lld of cache %u has %llu bytes, the stride is %zu", column,
+                    static_cast<long long>(row_id), handle.open->id.cache_id, static_cast<unsigned long long>(bytes),
+                    stride);
+    memcpy(dst, data, bytes);
+    return 0;
+}
+
+void prefetch_bytes(const char *row) {
+    // The first kilobyte: what follows, the processor's own prefetcher has seen coming by then
+    for (uint64_t at = 2 * kCacheLine; at < 1024; at += kCacheLine)
+        __builtin_prefetch(row + at);
+}
+
+} // namespace
+
+int get_row(cache &handle, int64_t row_id, cache_view *view) {
+    Region &region = *handle.region;
+    if (!handle.live()) return handle.gone();
+    if (row_id < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_id));
+    const uint64_t offset = region.index.find(row_id);
+    if (offset == 0) return note_miss(row_id, handle.open->id.session_id, handle.open->id.cache_id);
+    FoundRow found;
+    if (int rc = check_row(handle, region, offset, row_id, &found); rc != 0) return rc;
+    fill_view(handle, row_id, found, view);
+    return 0;
+}
+
+int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *views) {
+    Region &region = *handle.region;
+    if (!handle.live()) return handle.gone();
+    int64_t hits = 0;
+    uint64_t offsets[kBlock];
+    for (size_t from = 0; from < n; from += kBlock) {
+        const size_t count = std::min(kBlock, n - from);
+        find_block(region.index, row_ids + from, count, offsets);
+        for (size_t i = 0; i < count; i++) {
+            cache_view &view = views[from + i];
+            FoundRow found;
+            if (offsets[i] == 0) {
+                view = {nullptr, row_ids[from + i], {}};
+                continue;
+            }
+            if (int rc = check_row(handle, region, offsets[i], row_ids[from + i], &found); rc != 0) {
+                for (size_t rest = from + i; rest < n; rest++)
+                    views[rest] = {nullptr, row_ids[rest], {}};
+                return rc;
+            }
+            fill_view(handle, row_ids[from + i], found, &view);
+            hits++;
+        }
+    }
+    return hits;
+}
+
+int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t column, char *dst, size_t stride,
+                    uint8_t *found) {
+    Region &region = *handle.region;
+    if (!handle.live()) return handle.gone();
+    int64_t copied = 0;
+    int error = 0;
+    uint64_t offsets[kBlock];
+    for (size_t from = 0; from < n; from += kBlock) {
+        const size_t count = std::min(kBlock, n - from);
+        find_block(region.index, row_ids + from, count, offsets);
+        for (size_t i = 0; i < count; i++) {
+            const int64_t row_id = row_ids[from + i];
+            if (i + 1 < count && offsets[i + 1] != 0) prefetch_bytes(region.map.base() + offsets[i + 1]);
+            FoundRow row;
+            int rc = 0;
+            if (offsets[i] == 0) {
+                if (found == nullptr) error = note_miss(row_id, handle.open->id.session_id, handle.open->id.cache_id);
+            } else if (rc = check_row(handle, region, offsets[i], row_id, &row); rc == 0) {
+                rc = gather_one(handle, row, row_id, column, dst + (from + i) * stride, stride);
+            }
+            const bool done = offsets[i] != 0 && rc == 0;
+            if (rc != 0) error = rc;
+            if (found != nullptr) found[from + i] = done;
+            copied += done;
+        }
+    }
+    return error != 0 ? error : copied;
+}
+
+int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *found) {
+    if (!handle.live()) return handle.gone();
+    int64_t hits = 0;
+    uint64_t offsets[kBlock];
+    for (size_t from = 0; from < n; from += kBlock) {
+        const size_t count = std::min(kBlock, n - from);
+        find_block(handle.region->index, row_ids + from, count, offsets);
+        for (size_t i = 0; i < count; i++)
+            hits += found[from + i] = offsets[i] != 0;
+    }
+    return hits;
+}
+
+// The cursor counts the entries of all levels passed so far: {level:8 | slot:56}.
+int64_t scan_rows(cache &handle, uint64_t *cursor, int64_t *ids, size_t n) {
+    if (!handle.live()) return handle.gone();
+    Region &region = *handle.region;
+    if (int rc = region.index.refresh(); rc != 0) return rc;
+    uint64_t level = *cursor >> 56, slot = *cursor & (~uint64_t{0} >> 8);
+    size_t count = 0;
+    for (; level < region.index.known() && count < n; level++, slot = 0) {
+        const Index::KnownLevel known = region.index.level(static_cast<uint32_t>(level));
+        for (; slot < known.slots && count < n; slot++) {
+            // acq [publish]: the header is read next
+            const uint64_t offset = region.index.row_offset(known.entries[slot].load(std::memory_order_acquire));
+            if (offset == 0) continue;
+            const int64_t row_id = reinterpret_cast<const RowHeader *>(region.map.base() + offset)->row_id;
+            if (row_id >= 0) ids[count++] = row_id;
+        }
+        if (slot < known.slots) break;
+    }
+    *cursor = level << 56 | slot;
+    return static_cast<int64_t>(count);
+}
+
+uint32_t view_columns(const cache_view &view) {
+    return found_of(view).n_columns;
+}
+
+int view_column(const cache_view &view, uint32_t i, cache_column *column) {
+    const FoundRow found = found_of(view);
+    if (column_of(found, i, column)) return 0;
+    if (i >= found.n_columns)
+        return fail(CACHE_EINVAL, "row %lld has %u columns, there is no column %u", static_cast<long long>(view.row_id),
+                    found.n_columns, i);
+    return fail(CACHE_ECORRUPT, "the column table of row %lld was changed", static_cast<long long>(view.row_id));
+}
+
+} // namespace libcache
