@@ -85,4 +85,9 @@ demo: deps
 
 test: deps
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all tests
-	@$(PYTHON) tests/run.py --build $(BUILD)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-asan
+	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-tsan
+	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)/address --sanitized $(BUILD)/thread
+
+# What each object was made from
+-include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

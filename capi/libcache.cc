@@ -186,10 +186,6 @@ void info_of(const cache_client &client, const wire::Info &i, cache_server_stats
     snprintf(s->socket_path, sizeof s->socket_path, "%s", client.config.socket_path.c_str());
 }
 
-int not_yet(const char *call) {
-    return fail(CACHE_ENOTSUP, "%s: the build phase is not supported by version %s", call, cache_version());
-}
-
 } // namespace
 
 LIBCACHE_EXPORT int cache_connect(const cache_client_options *options, cache_client **client) noexcept {
@@ -412,17 +408,27 @@ LIBCACHE_EXPORT int cache_schema_get(cache *handle, char *buffer, size_t *bytes)
     return guarded([&] { return get_schema(*handle, buffer, bytes); });
 }
 
-LIBCACHE_EXPORT int cache_build_begin(cache *, int64_t *) noexcept {
-    return not_yet("cache_build_begin");
+LIBCACHE_EXPORT int cache_build_begin(cache *handle, int64_t *resume_at) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    if (resume_at == nullptr) return null_argument("resume_at");
+    return guarded([&] { return begin_build(*handle, resume_at); });
 }
-LIBCACHE_EXPORT int cache_append(cache *, const cache_column *, uint32_t, int64_t *) noexcept {
-    return not_yet("cache_append");
+
+LIBCACHE_EXPORT int cache_append(cache *handle, const cache_column *columns, uint32_t n_columns,
+                                 int64_t *row_id) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    int64_t unwanted = 0;
+    return guarded([&] { return append_row(*handle, columns, n_columns, row_id != nullptr ? row_id : &unwanted); });
 }
-LIBCACHE_EXPORT int cache_build_done(cache *) noexcept {
-    return not_yet("cache_build_done");
+
+LIBCACHE_EXPORT int cache_build_done(cache *handle) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return end_build(*handle); });
 }
-LIBCACHE_EXPORT int cache_build_wait(cache *, int64_t) noexcept {
-    return not_yet("cache_build_wait");
+
+LIBCACHE_EXPORT int cache_build_wait(cache *handle, int64_t timeout_ms) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return wait_build(*handle, timeout_ms); });
 }
 
 LIBCACHE_EXPORT const char *cache_strerror(int code) noexcept {

@@ -51,7 +51,7 @@ enum cache_error {
     CACHE_ESERVER = -1005,   /* no server is reachable, or it has ended: start one (cache_admin --start), connect anew */
     CACHE_EVERSION = -1006,  /* the other side is of another major version: both are named; update one */
     CACHE_ECONFLICT = -1007, /* the cache exists with another tag or the schema differs: use another cache id */
-    CACHE_EBUILDING = -1008, /* another process is building this cache: wait with cache_build_wait */
+    CACHE_EBUILDING = -1008, /* this process is not the builder of the cache, or nobody is: see cache_build_begin */
     CACHE_ECORRUPT = -1009,  /* what stands in the region is damaged: destroy the cache, report the message */
     CACHE_EIO = -1010,       /* a system call failed; the message names it and errno */
     CACHE_ENOSESSION = -1011,/* no session has this id: make one (cache_admin -g) */
@@ -114,7 +114,7 @@ typedef struct cache_client_options {
 enum cache_open_flags {
     CACHE_READ_ONLY = 1, /* this handle never writes: puts are CACHE_EPERM */
     CACHE_NO_CREATE = 2, /* a cache that does not exist is CACHE_ENOTFOUND, not made */
-    CACHE_BUILD = 4      /* the cache is filled by cache_append in a build phase (CACHE_ENOTSUP in this version) */
+    CACHE_BUILD = 4      /* rows are appended in a build phase: cache_put is CACHE_EINVAL. The first opener decides */
 };
 
 typedef struct cache_options {
@@ -308,11 +308,24 @@ int cache_schema_set(cache *handle, const char *const *names, uint32_t n_names) 
  * 0. *bytes: in the room in buffer, out what is needed. CACHE_ENOTFOUND: none stored yet. CACHE_EINVAL: too short. */
 int cache_schema_get(cache *handle, char *buffer, size_t *bytes) CACHE_NOEXCEPT;
 
-/* ---- streams: sources without an index. CACHE_ENOTSUP in this version ------------------------------------------- */
+/* ---- streams: sources without an index ------------------------------------------------------------------------- */
 
+/* Makes this process the builder of the cache. Ids are handed out in the order of publishing, 0, 1, 2, ... without
+ * holes; rows are readable at once. *resume_at: the next id, i.e. how many rows a former builder, which may have been
+ * killed, has appended: skip so many in the source. Returns 0; 1 if the build is done (*resume_at rows are there); the
+ * builder itself may call again. CACHE_EBUILDING: another process builds: read along, or cache_build_wait. A process
+ * stops being the builder with cache_build_done, with its last cache_close and when it ends. A forked child is not. */
 int cache_build_begin(cache *handle, int64_t *resume_at) CACHE_NOEXCEPT;
+
+/* Stores a row under the next id and tells it (row_id may be NULL). Threads of the builder may call at once. On
+ * CACHE_EFULL no id is used; it may be tried again when there is room. CACHE_EBUILDING: not the builder (any more). */
 int cache_append(cache *handle, const cache_column *columns, uint32_t n_columns, int64_t *row_id) CACHE_NOEXCEPT;
+
+/* Says that the source has ended. CACHE_EINVAL: this process does not build. */
 int cache_build_done(cache *handle) CACHE_NOEXCEPT;
+
+/* Waits until the build is done: 0. CACHE_ETIMEOUT after timeout_ms (< 0: for ever). CACHE_EBUILDING: it is not done
+ * and nobody builds: take over with cache_build_begin. CACHE_EGONE, CACHE_ESERVER. */
 int cache_build_wait(cache *handle, int64_t timeout_ms) CACHE_NOEXCEPT;
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */

@@ -34,9 +34,6 @@ int open_message(uint32_t session_id, uint32_t cache_id, const cache_options *op
     if (options == nullptr) return 0;
     if ((options->flags & ~kKnownFlags) != 0)
         return fail(CACHE_EINVAL, "cache_options.flags 0x%x has bits that mean nothing", options->flags);
-    if ((options->flags & CACHE_BUILD) != 0)
-        return fail(CACHE_ENOTSUP, "CACHE_BUILD: the build phase is not supported by version %d.%d",
-                    CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR);
     open.flags = options->flags;
     open.spill = options->spill;
     open.limit_bytes = options->memory_limit_bytes;
@@ -94,6 +91,14 @@ int WriterUse::attach() {
     writer.emplace(map_, open_->region->map, attached.slot, attached.epoch, connection, open_->region->layouts,
                    connection.config().timeout_ns);
     return 0;
+}
+
+int WriterUse::request(wire::Type type, wire::Message &message) {
+    message.header.type = static_cast<uint32_t>(type);
+    message.u.build.region_id = open_->id.region_id;
+    message.u.build.session_id = open_->id.session_id;
+    message.u.build.cache_id = open_->id.cache_id;
+    return open_->connection->request(message);
 }
 
 int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, const cache_options *options,

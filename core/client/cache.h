@@ -48,9 +48,12 @@ class WriterUse {
 
     // Asks the broker for a slot and maps the region for writing.
     int attach();
+    // A request about the build of this region.
+    int request(wire::Type type, wire::Message &message);
 
     const Process *const process;
     std::optional<Writer> writer;
+    AtomicU64 build_term{0}; // as the broker gave it; 0: not the builder. Relaxed: the region's builder word decides
     std::mutex reservations_mutex;
     std::set<cache_reservation *> reservations;
 
@@ -128,6 +131,11 @@ int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *
 int64_t scan_rows(cache &handle, uint64_t *cursor, int64_t *ids, size_t n);
 uint32_t view_columns(const cache_view &view);
 int view_column(const cache_view &view, uint32_t i, cache_column *column);
+
+int begin_build(cache &handle, int64_t *resume_at);
+int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, int64_t *row_id);
+int end_build(cache &handle);
+int wait_build(cache &handle, int64_t timeout_ms);
 
 int set_schema(cache &handle, const char *const *names, uint32_t n_names);
 int get_schema(cache &handle, char *buffer, size_t *bytes);

@@ -58,6 +58,7 @@ Connection::~Connection() {
 }
 
 int Connection::no_server(int error) const {
+    if (error == EAGAIN) return no_answer();
     if (error == EACCES || error == EPERM)
         return fail(CACHE_EPERM, "not permitted to connect to %s: the server belongs to another user",
                     config_.socket_path.c_str());
@@ -83,13 +84,14 @@ int Connection::connect() {
     if (int rc = check_folder(); rc != 0) return rc;
     const int64_t deadline = now_ns() + config_.timeout_ns;
     for (;;) {
-        socket_ = connect_unix(config_.socket_path);
+        socket_ = connect_unix(config_.socket_path, config_.timeout_ns);
         if (!socket_) return no_server(errno);
         ucred server{};
         socklen_t length = sizeof server;
         if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) == 0 && server.uid != geteuid())
             return fail(CACHE_EPERM, "the server at %s belongs to user %u, this process to user %u",
                         config_.socket_path.c_str(), server.uid, geteuid());
+        gone_.store(false, std::memory_order_relaxed);
         bool again = false;
         const int rc = greet(deadline, &again);
         if (rc == 0) {
@@ -105,7 +107,7 @@ int Connection::greet(int64_t deadline, bool *again) {
     wire::Message message{};
     fill_header(message, wire::Type::Hello, 0, 0);
     fill_hello(message.u.hello);
-    if (send_packet(socket_.get(), &message, sizeof message) != Io::Done) return *again = true, no_server(errno);
+    if (int rc = send(message); rc != 0) return *again = rc == CACHE_ESERVER, rc;
     for (;;) {
         if (int rc = receive(&message, nullptr, deadline); rc != 0) return *again = rc == CACHE_ESERVER, rc;
         if (message.header.status != 0) return fail(message.header.status, "%s", message.text);
@@ -114,8 +116,7 @@ int Connection::greet(int64_t deadline, bool *again) {
         if (is(message, wire::Type::Welcome) || is(message, wire::Type::Resume)) return 0;
         if (!is(message, wire::Type::Prove)) continue;
         fill_header(message, wire::Type::Prove, 0, message.header.generation);
-        if (send_packet(socket_.get(), &message, sizeof message, nullptr, 0, true) != Io::Done)
-            return *again = true, no_server(errno);
+        if (int rc = send(message, true); rc != 0) return *again = rc == CACHE_ESERVER, rc;
     }
 }
 
@@ -126,12 +127,27 @@ int Connection::gone() {
                 config_.port, config_.port);
 }
 
+int Connection::no_answer() const {
+    return fail(CACHE_ETIMEOUT, "the server on port %u did not answer within %lld ms", config_.port,
+                static_cast<long long>(config_.timeout_ns / 1'000'000));
+}
+
+// Waits for room in the socket at most as long as for an answer.
+int Connection::send(const wire::Message &message, bool credentials) {
+    switch (send_packet(socket_.get(), &message, sizeof message, nullptr, 0, credentials)) {
+    case Io::Done:
+        return 0;
+    case Io::WouldBlock:
+        return no_answer();
+    default:
+        return gone();
+    }
+}
+
 // One well-formed message, or an error. Descriptors that nobody wants are closed.
 int Connection::receive(wire::Message *reply, Fd *fd, int64_t deadline) {
     const int ready = wait_readable(socket_.get(), deadline);
-    if (ready == 0)
-        return fail(CACHE_ETIMEOUT, "the server on port %u did not answer within %lld ms", config_.port,
-                    static_cast<long long>(config_.timeout_ns / 1'000'000));
+    if (ready == 0) return no_answer();
     if (ready < 0) return fail(CACHE_EIO, "waiting for the server on port %u: %s", config_.port, strerror(errno));
     Fd arrived[1];
     int n_arrived = 1;
@@ -161,7 +177,7 @@ int Connection::request(wire::Message &message, Fd *fd) {
     const auto type = static_cast<wire::Type>(message.header.type);
     fill_header(message, type, next_number_++, generation_.load(std::memory_order_relaxed));
     const int64_t deadline = now_ns() + config_.timeout_ns;
-    if (send_packet(socket_.get(), &message, sizeof message) != Io::Done) return gone();
+    if (int rc = send(message); rc != 0) return rc;
     return await_reply(message, fd, deadline);
 }
 
@@ -175,7 +191,7 @@ int Connection::await_reply(wire::Message &message, Fd *fd, int64_t deadline) {
             generation_.store(reply.header.generation, std::memory_order_relaxed);
             message.header.generation = reply.header.generation;
             message.header.repeated = 1;
-            if (send_packet(socket_.get(), &message, sizeof message) != Io::Done) return gone();
+            if (int rc = send(message); rc != 0) return rc;
             continue;
         }
         if (reply.header.number != message.header.number || reply.header.type != message.header.type) continue;

@@ -57,7 +57,9 @@ class Connection final : public BrokerLink {
     int receive(wire::Message *reply, Fd *fd, int64_t deadline);
     int await_reply(wire::Message &message, Fd *fd, int64_t deadline);
     void drain();
+    int send(const wire::Message &message, bool credentials = false);
     int gone();
+    int no_answer() const;
     int no_server(int error) const;
 
     const ClientConfig config_;

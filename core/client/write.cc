@@ -7,8 +7,6 @@
 #include "core/common/pause.h"
 
 #include <cstring>
-#include <string>
-#include <vector>
 
 namespace libcache {
 namespace {
@@ -56,22 +54,40 @@ char *column_address(const Writer::Place &place, const RowLayout &row, uint32_t 
                                                         : row.layout->column_offset(residue, i));
 }
 
-// Everything up to the place: 0, 1 (the row is there), or an error.
-int place_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, bool reserving,
-              RowLayout *row, WriterUse **use, Writer::Place *place) {
-    if (!handle.live()) return handle.gone();
-    if (row_id < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_id));
-    if ((handle.flags & CACHE_READ_ONLY) != 0)
-        return fail(CACHE_EPERM, "cache %u of session %u was opened read-only", handle.open->id.cache_id,
-                    handle.open->id.session_id);
-    if (int rc = find_layout(handle, columns, n_columns, reserving, row); rc != 0) return rc;
-    if (handle.region->index.find(row_id) != 0) return 1;
+// A place for a row of these columns, its column table written if it carries one.
+int place_columns(cache &handle, int64_t row_id, RowLayout *row, WriterUse **use, Writer::Place *place) {
     if (int rc = handle.writer(use); rc != 0) return rc;
     if (int rc = store_layout(handle, **use, row); rc != 0) return rc;
     if (int rc = (*use)->writer->place({row->layout, row->number, row_id}, place); rc != 0) return rc;
     if (row->number == kInlineLayout)
         memcpy(place->address + sizeof(RowHeader), row->layout->table(), row->layout->table_bytes());
     return 0;
+}
+
+int may_write(const cache &handle, bool appending) {
+    if (!handle.live()) return handle.gone();
+    if ((handle.flags & CACHE_READ_ONLY) != 0)
+        return fail(CACHE_EPERM, "cache %u of session %u was opened read-only", handle.open->id.cache_id,
+                    handle.open->id.session_id);
+    if (!appending && (handle.header()->flags & kRegionBuild) != 0)
+        return fail(CACHE_EINVAL, "the rows of cache %u of session %u are appended (CACHE_BUILD): use cache_append",
+                    handle.open->id.cache_id, handle.open->id.session_id);
+    return 0;
+}
+
+// Everything up to the place: 0, 1 (the row is there), or an error.
+int place_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, bool reserving,
+              RowLayout *row, WriterUse **use, Writer::Place *place) {
+    if (int rc = may_write(handle, false); rc != 0) return rc;
+    if (row_id < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_id));
+    if (int rc = find_layout(handle, columns, n_columns, reserving, row); rc != 0) return rc;
+    if (handle.region->index.find(row_id) != 0) return 1;
+    return place_columns(handle, row_id, row, use, place);
+}
+
+void copy_columns(const Writer::Place &place, const RowLayout &row, const cache_column *columns, uint32_t n_columns) {
+    for (uint32_t i = 0; i < n_columns; i++)
+        if (columns[i].bytes != 0) memcpy(column_address(place, row, i), columns[i].data, columns[i].bytes);
 }
 
 } // namespace
@@ -81,10 +97,26 @@ int put_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t
     WriterUse *use = nullptr;
     Writer::Place place;
     if (int rc = place_row(handle, row_id, columns, n_columns, false, &row, &use, &place); rc != 0) return rc;
-    for (uint32_t i = 0; i < n_columns; i++)
-        if (columns[i].bytes != 0) memcpy(column_address(place, row, i), columns[i].data, columns[i].bytes);
+    copy_columns(place, row, columns, n_columns);
     LIBCACHE_PAUSE("put.copied");
     return use->writer->publish(place);
+}
+
+int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, int64_t *row_id) {
+    if (int rc = may_write(handle, true); rc != 0) return rc;
+    RowLayout row;
+    WriterUse *use = nullptr;
+    Writer::Place place;
+    if (int rc = find_layout(handle, columns, n_columns, false, &row); rc != 0) return rc;
+    if (int rc = handle.writer(&use); rc != 0) return rc;
+    const uint64_t term = use->build_term.load(std::memory_order_relaxed);
+    if (!use->writer->builds(term))
+        return fail(CACHE_EBUILDING,
+                    "this process is not the builder of cache %u of session %u: call cache_build_begin first",
+                    handle.open->id.cache_id, handle.open->id.session_id);
+    if (int rc = place_columns(handle, 0, &row, &use, &place); rc != 0) return rc; // the id comes with publishing
+    copy_columns(place, row, columns, n_columns);
+    return use->writer->append(place, term, row_id);
 }
 
 int reserve_row(cache &handle, int64_t row_id, cache_column *columns, uint32_t n_columns,
@@ -98,8 +130,13 @@ int reserve_row(cache &handle, int64_t row_id, cache_column *columns, uint32_t n
         columns[i].data = column_address(made->place, row, i);
     made->handle = &handle;
     made->use = use;
-    std::lock_guard lock(use->reservations_mutex);
-    use->reservations.insert(made.get());
+    try {
+        std::lock_guard lock(use->reservations_mutex);
+        use->reservations.insert(made.get());
+    } catch (...) {
+        use->writer->give_back(made->place);
+        throw;
+    }
     *reservation = made.release();
     return 0;
 }
@@ -120,76 +157,6 @@ int end_reservation(cache_reservation *reservation, bool commit) {
         return ended->handle->gone();
     }
     return use.writer->publish(ended->place);
-}
-
-namespace {
-
-// The schema is a row of one CACHE_BYTES column: the names, each ended by a 0.
-int read_schema(cache &handle, std::string *names) {
-    const Region &region = *handle.region;
-    // acq [publish] pairs with Writer::store_table
-    const uint64_t entry = region.map.header()->schema.load(std::memory_order_acquire);
-    if (entry == 0)
-        return fail(CACHE_ENOTFOUND, "cache %u of session %u has no column names yet", handle.open->id.cache_id,
-                    handle.open->id.session_id);
-    const uint64_t offset = region.index.row_offset(entry);
-    cache_column column;
-    RowHeader header{};
-    if (offset != 0) memcpy(&header, region.map.base() + offset, sizeof header);
-    if (header.layout != kLayoutRow || header.bytes > region.index.top() - offset ||
-        !read_inline_column(region.map.base() + offset, header.bytes, header.n_columns, 0, &column))
-        return fail(CACHE_ECORRUPT, "the column names of cache %u of session %u are damaged", handle.open->id.cache_id,
-                    handle.open->id.session_id);
-    names->assign(static_cast<const char *>(column.data), column.bytes);
-    return 0;
-}
-
-} // namespace
-
-int set_schema(cache &handle, const char *const *names, uint32_t n_names) {
-    if (!handle.live()) return handle.gone();
-    std::string all;
-    for (uint32_t i = 0; i < n_names; i++) {
-        if (names[i] == nullptr || names[i][0] == 0) return fail(CACHE_EINVAL, "column name %u is empty", i);
-        all.append(names[i]).push_back(0);
-    }
-    if (all.empty() || all.size() > 4000)
-        return fail(CACHE_EINVAL, "the column names have %zu bytes, 1 to 4000 are allowed", all.size());
-    std::string stored;
-    int rc = read_schema(handle, &stored);
-    if (rc == CACHE_ENOTFOUND) {
-        if ((handle.flags & CACHE_READ_ONLY) != 0)
-            return fail(CACHE_EPERM, "cache %u of session %u was opened read-only", handle.open->id.cache_id,
-                        handle.open->id.session_id);
-        WriterUse *use = nullptr;
-        if (rc = handle.writer(&use); rc != 0) return rc;
-        const auto bytes = static_cast<int64_t>(all.size());
-        const cache_column column{all.data(), all.size(), &bytes, CACHE_BYTES, 1, {}};
-        rc = use->writer->store_schema(*Layout::of(&column, 1), all.data());
-        if (rc <= 0) return rc;
-        rc = read_schema(handle, &stored); // another process was first
-    }
-    if (rc != 0) return rc;
-    if (stored == all) return 0;
-    return fail(CACHE_ECONFLICT, "cache %u of session %u has other column names: the first is '%s', not '%s'",
-                handle.open->id.cache_id, handle.open->id.session_id, stored.c_str(), names[0]);
-}
-
-int get_schema(cache &handle, char *buffer, size_t *bytes) {
-    if (!handle.live()) return handle.gone();
-    std::string stored;
-    if (int rc = read_schema(handle, &stored); rc != 0) return rc;
-    const size_t room = *bytes;
-    *bytes = stored.size();
-    if (buffer != nullptr) {
-        if (room < stored.size())
-            return fail(CACHE_EINVAL, "the column names need %zu bytes, the buffer has %zu", stored.size(), room);
-        memcpy(buffer, stored.data(), stored.size());
-    }
-    int n_names = 0;
-    for (const char c : stored)
-        n_names += c == 0;
-    return n_names;
 }
 
 } // namespace libcache

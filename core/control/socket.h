@@ -22,7 +22,11 @@ class Fd {
     ~Fd() { reset(); }
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
-    int release() { int fd = fd_; fd_ = -1; return fd; }
+    int release() {
+        int fd = fd_;
+        fd_ = -1;
+        return fd;
+    }
     void reset(int fd = -1);
 
   private:
@@ -33,7 +37,8 @@ inline constexpr int kMaxFds = 64; // descriptors in one packet
 
 enum class Io { Done, WouldBlock, Closed, Bad /* wrong size, truncated descriptors */, Failed /* errno */ };
 
-// Sends one packet with MSG_NOSIGNAL and `n_fds` descriptors. `credentials`: SCM_CREDENTIALS of this process goes along.
+// Sends one packet with MSG_NOSIGNAL and `n_fds` descriptors. `credentials`: SCM_CREDENTIALS of this process goes
+// along.
 Io send_packet(int socket, const void *data, uint32_t bytes, const int *fds = nullptr, int n_fds = 0,
                bool credentials = false, bool wait = true);
 
@@ -46,7 +51,8 @@ Io receive_packet(int socket, void *data, uint32_t bytes, Fd *fds = nullptr, int
 int wait_readable(int socket, int64_t deadline_ns);
 int64_t now_ns();
 
-// Connects to a Unix SOCK_SEQPACKET path. -1 with errno.
-Fd connect_unix(const std::string &path);
+// Connects to a Unix SOCK_SEQPACKET path. -1 with errno. Connecting and each later send wait at most `timeout_ns` for a
+// peer that does not read: EAGAIN, Io::WouldBlock.
+Fd connect_unix(const std::string &path, int64_t timeout_ns);
 
 } // namespace libcache

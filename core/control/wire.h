@@ -31,6 +31,8 @@ enum class Type : uint32_t {
     List = 13,          // u.list -> u.entry; status CACHE_ENOTFOUND ends
     ServerInfo = 14,    // -> u.info
     Stop = 15,          // -> status; then the server ends and the connection with it
+    BuildBegin = 16,    // u.build (attached) -> u.build. CACHE_EBUILDING: another slot builds. The builder itself: same term
+    BuildDone = 17,     // u.build -> status. Done already, by whomever: 0
 };
 
 struct Header {
@@ -58,6 +60,7 @@ struct Open {
 struct Opened { uint64_t region_id, region_bytes, limit_bytes; uint32_t created, reserved; };
 struct Region { uint64_t region_id; uint32_t session_id, cache_id; };
 struct Attached { uint64_t region_id, epoch; uint32_t slot, reserved; };
+struct Build { uint64_t region_id, term; uint32_t session_id, cache_id, built, reserved; };
 struct Want { uint64_t region_id, epoch, want; int64_t row_id; uint32_t slot, reserved; }; // want: libcache::Want
 struct List { uint32_t session_id, cache_id, started, reserved; };  // the last entry seen; started 0: from the first
 struct Entry {
@@ -86,6 +89,7 @@ struct Message {
         Opened opened;
         Region region;
         Attached attached;
+        Build build;
         Want want;
         List list;
         Entry entry;

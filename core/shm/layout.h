@@ -214,6 +214,16 @@ inline constexpr uint64_t column_alignment(uint64_t bytes) {
 
 // ---- header
 // -----------------------------------------------------------------------------------------------------------
+// Who builds a stream: {slot:13 | term:51}, term > 0 grows at each change
+struct Builder {
+    uint32_t slot;
+    uint64_t term;
+    constexpr uint64_t pack() const { return uint64_t{slot} << 51 | (term & ((uint64_t{1} << 51) - 1)); }
+    static constexpr Builder unpack(uint64_t w) {
+        return {static_cast<uint32_t>(w >> 51), w & ((uint64_t{1} << 51) - 1)};
+    }
+};
+
 enum class CacheState : uint64_t { Live = 1, Dying = 2 };
 
 struct RegionHeader {
@@ -247,16 +257,19 @@ struct RegionHeader {
     alignas(kCacheLine) AtomicU64 schema; // ref of the schema row {ref:48}, CAS from 0 [publish]
     uint64_t reserved3[7];
     // line 4: streams
-    alignas(kCacheLine) AtomicU64 next; // next id of cache_append
-    AtomicU64 builder;                  // {slot|term}, B alone
-    uint64_t reserved4[6];
+    alignas(kCacheLine) AtomicU64 next; // next id of cache_append; the builder, under its mutex, rel
+    AtomicU64 builder;                  // Builder: who may append; 0 = nobody. B alone
+    AtomicU64 built;                    // 1: the build is done. B, rel [built]
+    AtomicU32 build_futex;              // +1 rel by B at each change of builder and built, then wake
+    uint32_t reserved4;
+    uint64_t reserved5[4];
     // tables
     Level level[kMaxLevels];       // B
     AtomicU64 layout[kMaxLayouts]; // IndexEntry of a layout row, CAS from 0 [publish]; C
     char tag[72];                  // ended by 0; written before magic
     char label[256];
 };
-enum RegionFlags : uint32_t { kRegionHuge = 1 };
+enum RegionFlags : uint32_t { kRegionHuge = 1, kRegionBuild = 2 /* rows are appended, not put */ };
 inline constexpr uint64_t kHeaderBytes = 8192;
 static_assert(sizeof(RegionHeader) <= kHeaderBytes);
 static_assert(std::is_standard_layout_v<RegionHeader> && std::is_standard_layout_v<Slot> &&

@@ -84,6 +84,8 @@ class Checker {
         charged += round_up(slots_end, 4096);
         charged += round_up(table_top * sizeof(Extent), 4096);
         const uint64_t stated = header_.charged_bytes.load(std::memory_order_acquire);
+        for (uint32_t k = 0; k < index_.known(); k++)
+            check_level(k);
         if (stated != charged) wrong("charged: %llu stated, the words make %llu", big(stated), big(charged));
         if (stated > header_.limit_bytes)
             wrong("charged: %llu exceed the limit %llu", big(stated), big(header_.limit_bytes));
@@ -135,6 +137,14 @@ class Checker {
                 wrong("level %u: longer than its extent %llu", k, big(chunk));
         }
         if (named != 1) wrong("extent %llu: an index extent that %d levels name", big(chunk), named);
+    }
+
+    void check_level(uint32_t k) {
+        const uint64_t offset = header_.level[k].offset.load(std::memory_order_relaxed);
+        auto head = heads_.upper_bound((offset - map_.geometry().data_offset) / kChunkBytes);
+        if (head == heads_.begin() || (--head)->second.word.state != ExtentState::Index ||
+            offset != map_.chunk_offset(head->first))
+            wrong("level %u: does not begin an index extent", k);
     }
 
     void check_rows() {

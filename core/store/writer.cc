@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace libcache {
 
@@ -17,6 +18,7 @@ Writer::Writer(const RegionMap &writing, const RegionMap &reading, uint32_t slot
       returns_(&slot_->back) {
     const Geometry &g = writing.geometry();
     index_.attach(writing.base(), reading.base(), g.data_offset, g.region_bytes);
+    aside_.reserve(kRingTokens);
 }
 
 Writer::~Writer() = default;
@@ -130,20 +132,23 @@ int Writer::place(const Row &row, Place *place) {
     }
 }
 
+// A row was published: its flight ends. Not under the mutex.
+void Writer::count_row(Held &held) {
+    LIBCACHE_PAUSE("writer.publish.1");
+    // seq_cst [inflight]: counts the row and ends its flight. Either we see that the extent is no more the current one,
+    // or who retires it sees our count: somebody seals it. Also rel: our bytes before a seal.
+    map_.extent(held.chunk)->rows.fetch_add(1, std::memory_order_seq_cst);
+    if (!held.current.load(std::memory_order_seq_cst)) seal_if_done(held); // [inflight]
+}
+
 int Writer::publish(const Place &place) {
     int64_t deadline = 0;
     for (;;) {
         uint32_t levels = 0;
         switch (index_.insert(place.row_id, place.offset, &levels)) {
-        case Index::Insert::Won: {
-            Held &held = *place.held;
-            LIBCACHE_PAUSE("writer.publish.1");
-            // seq_cst [inflight]: counts the row and ends its flight. Either we see that the extent is no more the
-            // current one, or who retires it sees our count: somebody seals it. Also rel: our bytes before a seal.
-            map_.extent(held.chunk)->rows.fetch_add(1, std::memory_order_seq_cst);
-            if (!held.current.load(std::memory_order_seq_cst)) seal_if_done(held); // [inflight]
+        case Index::Insert::Won:
+            count_row(*place.held);
             return 0;
-        }
         case Index::Insert::Present:
             give_back(place);
             return 1;
@@ -171,9 +176,68 @@ void Writer::give_back(const Place &place) {
         }
         held.used = at;
     } else {
-        held.holes.push_back({at, place.units});
+        try {
+            held.holes.push_back({at, place.units});
+        } catch (const std::bad_alloc &) { // the hole stays a dead row
+        }
     }
     settle(held);
+}
+
+bool Writer::builds(uint64_t term) const {
+    // acq: what the last builder published before it ended is seen
+    return term != 0 && header_->builder.load(std::memory_order_acquire) == Builder{slot_number_, term}.pack();
+}
+
+int64_t Writer::resume() {
+    std::lock_guard lock(mutex_);
+    uint64_t next = header_->next.load(std::memory_order_acquire); // [append]
+    while (index_.find(static_cast<int64_t>(next)) != 0)
+        next++;
+    header_->next.store(next, std::memory_order_release); // [append]
+    return static_cast<int64_t>(next);
+}
+
+// One try, under the mutex: ids are given in the order of publishing, and none is left out.
+Writer::Appended Writer::append_once(const Place &place, uint64_t term, int64_t *row_id, uint32_t *levels) {
+    std::lock_guard lock(mutex_);
+    if (!builds(term)) return Appended::NotBuilder;
+    auto *const header = reinterpret_cast<RowHeader *>(place.address);
+    for (;;) {
+        *row_id = static_cast<int64_t>(header_->next.load(std::memory_order_relaxed)); // only the builder moves it
+        header->row_id = *row_id;
+        header->check = row_check(header->layout, *row_id, header->bytes, header->n_columns);
+        const Index::Insert result = index_.insert(*row_id, place.offset, levels);
+        if (result == Index::Insert::NoRoom) return Appended::NoRoom;
+        LIBCACHE_PAUSE("writer.append.1");
+        // rel [append]: who reads this `next` finds every row below it. A death before it leaves `next` behind;
+        // resume() brings it up. Present: somebody put this id; the row takes the next one.
+        header_->next.store(static_cast<uint64_t>(*row_id) + 1, std::memory_order_release);
+        if (result == Index::Insert::Won) return Appended::Done;
+    }
+}
+
+int Writer::append(const Place &place, uint64_t term, int64_t *row_id) {
+    int64_t deadline = 0;
+    for (;;) {
+        uint32_t levels = 0;
+        switch (append_once(place, term, row_id, &levels)) {
+        case Appended::Done:
+            count_row(*place.held);
+            return 0;
+        case Appended::NotBuilder:
+            give_back(place);
+            return fail(
+                CACHE_EBUILDING,
+                "this process is not, or no more, the builder of cache %u of session %u: call cache_build_begin",
+                header_->cache_id, header_->session_id);
+        case Appended::NoRoom:
+            if (int rc = wait_for_level(levels, *row_id, &deadline); rc != 0) {
+                give_back(place);
+                return rc;
+            }
+        }
+    }
 }
 
 // A row's flight ends without counting in Extent::rows. Under the mutex.

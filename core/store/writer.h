@@ -65,6 +65,13 @@ class Writer {
     // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
     int publish(const Place &place);
     void give_back(const Place &place);
+    // Publishes under the stream's next id, if this slot is still the builder of `term`. 0 and the id, or an error; the
+    // place ends either way.
+    int append(const Place &place, uint64_t term, int64_t *row_id);
+    // The stream's next id, after passing those that a builder published without counting them. Called before the first
+    // append of a builder.
+    int64_t resume();
+    bool builds(uint64_t term) const;
 
     // The number under which these columns are stored from now on; kInlineLayout when the table is full.
     int store_layout(const Layout &layout, uint32_t *number);
@@ -106,6 +113,7 @@ class Writer {
 
     std::mutex mutex_; // guards all below and every Held but its `current`
     RingConsumer grants_;
+    std::vector<uint64_t> aside_; // tokens of extents that were too small for the row at hand
     RingProducer returns_;
     Held *current_ = nullptr;
     std::deque<Held> pool_;
@@ -126,6 +134,9 @@ class Writer {
     void seal_if_done(Held &held);
     uint64_t in_flight(const Held &held) const;
     void settle(Held &held);
+    void count_row(Held &held);
+    enum class Appended { Done, NoRoom, NotBuilder };
+    Appended append_once(const Place &place, uint64_t term, int64_t *row_id, uint32_t *levels);
     int store_table(const Layout &layout, int64_t number, const char *data, AtomicU64 &entry);
 
     int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, int64_t *deadline);

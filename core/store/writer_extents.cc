@@ -28,13 +28,16 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
     if (bump.used > limit) return nullptr;
     if (units_of(row, bump.used) > limit - bump.used) return *stale = false, nullptr; // stays for smaller rows
     const uint64_t rows = extent.rows.load(std::memory_order_relaxed);
+    // All that may fail for want of memory comes before the extent is ours.
+    if (spare_.empty()) spare_.push_back(&pool_.emplace_back());
+    open_.reserve(pool_.size());
+    spare_.reserve(pool_.size());
     LIBCACHE_PAUSE("writer.take.2");
     // acq_rel [grant][revoke]: this CAS or the broker's wins, never both
     if (!extent.own.compare_exchange_strong(own, ExtentWord{ExtentState::Held, slot_number_, word.len, word.seq}.pack(),
                                             std::memory_order_acq_rel, std::memory_order_relaxed))
         return nullptr;
     LIBCACHE_PAUSE("writer.take.3");
-    if (spare_.empty()) spare_.push_back(&pool_.emplace_back());
     Held *const held = spare_.back();
     spare_.pop_back();
     held->chunk = token.chunk;
@@ -49,19 +52,26 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
     return held;
 }
 
-// The first granted extent with room for the row, or null. Tells the broker when it took one, so that the ring is
-// stocked again ahead of need.
+// A granted extent with room for the row, or null. Tells the broker when it took one, so that the ring is stocked again
+// ahead of need. The ring is always emptied: an offer that is too small for this row is set aside for later ones, for
+// if it stayed, the offers behind it would fill the ring.
 Writer::Held *Writer::take(const Row &row) {
     Held *held = nullptr;
-    const uint32_t waiting = grants_.waiting();
-    uint32_t passed = 0; // tokens at the front that are of no more use
-    for (uint32_t i = 0; i < waiting && held == nullptr; i++) {
-        bool stale = false;
-        held = try_token(grants_.peek(i), row, &stale);
-        if (passed == i && (stale || held != nullptr)) passed++;
+    bool stale = false;
+    for (size_t i = 0; i < aside_.size() && held == nullptr;) {
+        held = try_token(aside_[i], row, &stale);
+        if (held != nullptr || stale)
+            aside_.erase(aside_.begin() + static_cast<ptrdiff_t>(i));
+        else
+            i++;
     }
-    while (passed-- > 0)
-        grants_.advance();
+    for (uint64_t token; held == nullptr && grants_.waiting() != 0; grants_.advance()) {
+        token = grants_.peek();
+        held = try_token(token, row, &stale);
+        if (held != nullptr || stale) continue;
+        if (aside_.size() == kRingTokens) aside_.erase(aside_.begin()); // the broker offers it again when we wait
+        aside_.push_back(token);
+    }
     if (held != nullptr) link_.send_want(header_->region_id, slot_number_, epoch_, Want{}, 0);
     return held;
 }

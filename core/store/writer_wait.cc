@@ -75,8 +75,8 @@ int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want 
     if (slot_->futex.load(std::memory_order_acquire) == seen) return still_ours();
     const Answer answer = Answer::unpack(slot_->answer.load(std::memory_order_relaxed));
     if (answer.code == 0) return still_ours();
-    // A refusal may be the answer to another thread's larger wish.
-    if (want.extent && answer.chunks > want.chunks) return still_ours();
+    // A refusal may be the answer to another thread's wish: of the other kind (chunks is 0 for a level), or larger.
+    if (want.extent ? answer.chunks == 0 || answer.chunks > want.chunks : answer.chunks != 0) return still_ours();
     return refused(want, answer, row_id);
 }
 
@@ -94,7 +94,8 @@ int Writer::wait_for_level(uint32_t levels, int64_t row_id, int64_t *deadline) {
     std::unique_lock lock(mutex_);
     if (int rc = still_ours(); rc != 0) return rc;
     const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
-    if (header_->levels.load(std::memory_order_acquire) > levels) return 0; // [level] look again: it has come
+    if (int rc = index_.refresh(); rc != 0) return rc; // a level that cannot be: nothing would come of waiting
+    if (index_.known() > levels) return 0;             // it has come: look again
     return wait_answer(lock, seen, Want{false, true, levels, 0}, row_id, deadline);
 }
 

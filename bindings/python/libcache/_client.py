@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client and Session: the way to a server, and its sessions."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from ._capi import ffi, lib
+from ._errors import check
+from ._structs import CacheStats, ServerInfo, from_struct
+
+if TYPE_CHECKING:
+    from ._cache import Cache
+
+
+@ffi.def_extern(error=-1)
+def libcache_on_entry(entry: Any, argument: Any) -> int:
+    """One line of cache_list; `argument` is the list that grows."""
+    name = ffi.string(entry.session_name).decode(errors="replace")
+    stats = from_struct(CacheStats, entry.stats) if entry.stats != ffi.NULL else None
+    ffi.from_handle(argument).append((entry.session_id, name, stats))
+    return 0
+
+
+class Client:
+    """A connection to the server of this user and port. Cheap: a process has one connection per server, however many
+    Clients there are.
+
+    port         1025..65535; None: $LIBCACHE_PORT, else $MS_CACHE_PORT, else 50052
+    socket_path  the server's socket itself; None: made from the port, in $LIBCACHE_DIR or /tmp/libcache-<uid>
+    hostname     None or "127.0.0.1": a cache never leaves the machine
+    timeout      seconds that a call may wait for the server
+
+    Raises ServerGone if no server runs. May be used after fork, from threads, and pickled: the copy connects when it is
+    first used. Works in a `with` statement.
+    """
+
+    def __init__(self, port: Optional[int] = None, *, socket_path: Optional[str] = None,
+                 hostname: Optional[str] = None, timeout: float = 60.0) -> None:
+        self._options = (port, socket_path, hostname, timeout)
+        self._closed = False
+        self._handle: Any = None
+        self._pointer()
+
+    def _pointer(self) -> Any:
+        """The C handle, connected if need be. The caller keeps it for as long as its call takes."""
+        if self._closed:
+            raise ValueError("the client is closed")
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = self._connect()
+        return handle
+
+    def _connect(self) -> Any:
+        port, socket_path, hostname, timeout = self._options
+        kept = [ffi.NULL if text is None else ffi.new("char[]", text.encode()) for text in (hostname, socket_path)]
+        options = ffi.new("cache_client_options *", [ffi.sizeof("cache_client_options"), port or 0, *kept,
+                                                     max(1, round(timeout * 1000))])
+        out = ffi.new("cache_client **")
+        check(lib.cache_connect(options, out))
+        return ffi.gc(out[0], lib.cache_disconnect)
+
+    def create_session(self) -> "Session":
+        """A new session with a random id, which lives until it is destroyed or the server stops."""
+        out = ffi.new("uint32_t *")
+        check(lib.cache_session_create(self._pointer(), out))
+        return Session(self, out[0])
+
+    def open_session(self, name: str) -> "Session":
+        """The session of this name (1 to 63 bytes of UTF-8, no control characters), made by whoever asks first."""
+        out = ffi.new("uint32_t *")
+        check(lib.cache_session_open(self._pointer(), name.encode(), out))
+        return Session(self, out[0], name)
+
+    def session(self, session_id: int) -> "Session":
+        """The session with this id, e.g. from `cache_admin -g`. Whether it exists shows when a cache is opened."""
+        return Session(self, session_id)
+
+    def _entries(self) -> list[tuple[int, str, Optional[CacheStats]]]:
+        entries: list[tuple[int, str, Optional[CacheStats]]] = []
+        handle = ffi.new_handle(entries)
+        check(lib.cache_list(self._pointer(), lib.libcache_on_entry, handle))
+        return entries
+
+    def sessions(self) -> list["Session"]:
+        """All sessions of the server, ascending by id."""
+        return [Session(self, key[0], key[1] or None)
+                for key in dict.fromkeys((number, name) for number, name, _ in self._entries())]
+
+    def server_info(self) -> ServerInfo:
+        """Settings and totals of the server."""
+        info = ffi.new("cache_server_stats *", [ffi.sizeof("cache_server_stats")])
+        check(lib.cache_server_info(self._pointer(), info))
+        return from_struct(ServerInfo, info)
+
+    def stop_server(self) -> None:
+        """Ends the server and returns when it has ended. Sessions and caches are dropped; arrays stay readable."""
+        check(lib.cache_server_stop(self._pointer()))
+
+    def close(self) -> None:
+        """Gives the connection up. Caches opened through it stay usable."""
+        self._closed = True
+        self._handle = None
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        return _unpickle_client, (self._options,)
+
+    def __repr__(self) -> str:
+        port, socket_path, *_ = self._options
+        where = f"socket_path={socket_path!r}" if socket_path else f"port={port!r}"
+        return f"<libcache.Client {where}{' closed' if self._closed else ''}>"
+
+
+def _unpickle_client(options: tuple) -> Client:
+    client = Client.__new__(Client)
+    client._options, client._closed, client._handle = options, False, None
+    return client
+
+
+class Session:
+    """A set of caches that live and end together. From Client.create_session, open_session or session."""
+
+    def __init__(self, client: Client, session_id: int, name: Optional[str] = None) -> None:
+        self.client = client
+        self.id = session_id
+        self.name = name
+
+    def open(self, cache_id: int = 1, *, limit_bytes: int = 0, expected_rows: int = 0, tag: Optional[str] = None,
+             label: Optional[str] = None, read_only: bool = False, create: bool = True, spill: bool = False) -> "Cache":
+        """Opens a cache, or makes it. Any number of processes may do so at once.
+
+        cache_id       0..2^32-1, names the cache within the session
+        limit_bytes    of the whole cache, index included, at least 1 MiB; 0: what the server may use. The first
+                       opener's limit holds (stat().limit_bytes)
+        expected_rows  row ids will mostly lie in 0..expected_rows-1; a hint
+        tag            up to 64 bytes, what makes the rows: joining a cache with another tag raises Conflict; None joins
+                       any
+        label          up to 255 bytes for people, shown by cache_admin --list_sessions
+        read_only      put raises PermissionDenied
+        create         False: NotFound is raised if the cache does not exist
+        spill          rows that memory refuses go to disk (NotSupported in this version)
+
+        Raises NoSession, Conflict, InvalidArgument, Full, ServerGone, NotFound.
+        """
+        from ._cache import Cache
+        return Cache(self, cache_id, limit_bytes=limit_bytes, expected_rows=expected_rows, tag=tag, label=label,
+                     read_only=read_only, create=create, spill=spill)
+
+    def caches(self) -> list[CacheStats]:
+        """What the session's caches hold, ascending by cache_id."""
+        return [stats for number, _, stats in self.client._entries() if number == self.id and stats is not None]
+
+    def destroy_cache(self, cache_id: int) -> None:
+        """Drops one cache: whoever uses it gets Gone; arrays stay readable. Raises NotFound."""
+        check(lib.cache_destroy(self.client._pointer(), self.id, cache_id))
+
+    def destroy(self) -> None:
+        """Ends the session and its caches: whoever uses one gets Gone; arrays stay readable. Raises NoSession."""
+        check(lib.cache_session_destroy(self.client._pointer(), self.id))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and (self.id, self.client._options) == (other.id, other.client._options)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.client._options))
+
+    def __repr__(self) -> str:
+        return f"<libcache.Session {self.id}{f' {self.name!r}' if self.name else ''}>"

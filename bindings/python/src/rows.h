@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the extension module libcache._rows share: the owner of a C handle, and the way between NumPy
+// arrays and columns. All of it runs with the GIL held unless it says otherwise.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL libcache_rows_array_api
+#ifndef LIBCACHE_ROWS_MODULE
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+#include "libcache.h"
+
+#define LAST_DTYPE CACHE_STRING
+
+// Owns one C handle. A Cache holds it while it is open, each array that points into the region holds it as its base:
+// cache_close() runs when the last of them is gone, so no array ever outlives the memory it shows.
+typedef struct {
+    PyObject_HEAD
+    cache *handle;
+} Mapping;
+
+extern PyTypeObject MappingType;
+Mapping *mapping_new(cache *handle); // takes the handle also when it fails
+
+// columns.c
+int columns_init(void);
+uint32_t dtype_of_array(PyArrayObject *array); // 0: a type that has no cache_dtype, or foreign byte order
+PyArray_Descr *descr_of_dtype(uint32_t dtype); // borrowed; NULL with an exception: no such dtype
+PyObject *array_of_memory(PyObject *owner, uint32_t dtype, int ndim, const int64_t *shape, void *data, int writable);
+PyObject *row_of_view(Mapping *mapping, const cache_view *view); // a new tuple with one entry per column
+PyArrayObject *ids_of_object(PyObject *object);                  // a contiguous int64 vector, or NULL
+int64_t id_of_object(PyObject *object);                          // -1 with an exception where it is none
+// Fills `column` from `object`, which *owner keeps alive and *length describes where it has one dimension.
+int column_of_object(PyObject *object, Py_ssize_t position, cache_column *column, int64_t *length, PyObject **owner);
+extern PyObject *storable; // libcache._columns.storable(object, position): an array that can be stored as it is
+
+// gather.c
+PyObject *gather(Mapping *mapping, PyObject *ids, uint32_t column, PyObject *out, PyObject *found);
+
+// rows.c
+PyObject *raise_code(int64_t code); // the exception of this thread's last failed call; always NULL

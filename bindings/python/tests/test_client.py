@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client, Session, the exceptions, and that the classes say what libcache.h says."""
+import dataclasses
+import inspect
+import pickle
+
+import pytest
+
+import libcache
+from libcache._capi import ffi, lib
+
+
+def test_sessions_are_made_listed_and_ended(server):
+    client = libcache.Client()
+    session = client.create_session()
+    named = client.open_session("imagenet ☃")
+    assert client.open_session("imagenet ☃").id == named.id != session.id
+    session.open(3, tag="t", label="für Leute").close()
+    listed = {each.id: each.name for each in client.sessions()}
+    assert listed[session.id] is None and listed[named.id] == "imagenet ☃"
+    stats, = session.caches()
+    assert (stats.cache_id, stats.tag, stats.label) == (3, "t", "für Leute")
+    named.destroy()
+    session.destroy()
+    assert session.id not in {each.id for each in client.sessions()}
+    with pytest.raises(libcache.NoSession) as caught:
+        session.destroy()
+    assert isinstance(caught.value, LookupError) and caught.value.code == lib.CACHE_ENOSESSION
+
+
+def test_joining_ignores_nothing_silently(session):
+    with session.open(1, tag="a", limit_bytes=2 << 20):
+        with pytest.raises(libcache.Conflict):
+            session.open(1, tag="b")
+        with session.open(1) as any_tag, session.open(1, tag="a", limit_bytes=8 << 20) as same:
+            assert any_tag.stat().tag == "a"
+            assert same.stat().limit_bytes == 2 << 20
+    with pytest.raises(libcache.NotFound):
+        session.open(2, create=False)
+    with pytest.raises(libcache.InvalidArgument):
+        session.open(3, limit_bytes=1)
+    with pytest.raises(libcache.InvalidArgument):
+        session.open(3, tag="t" * 65)
+
+
+def test_a_read_only_handle_never_writes(session):
+    with session.open(1) as writer, session.open(1, read_only=True) as reader:
+        writer.put(0, 1)
+        assert reader[0][0] == 1
+        with pytest.raises(libcache.PermissionDenied):
+            reader.put(1, 1)
+        with pytest.raises(libcache.PermissionDenied):
+            reader.reserve(1, ("uint8", 1))
+
+
+def test_a_full_cache_says_so_and_goes_on_reading(session):
+    with session.open(1, limit_bytes=1 << 20) as cache:
+        stored = 0
+        with pytest.raises(libcache.Full, match="."):
+            while True:
+                cache.put(stored, bytes(10_000))
+                stored += 1
+        assert stored > 10 and len(cache) == stored
+        assert len(cache.get(stored - 1)[0]) == 10_000
+
+
+def test_server_info(server):
+    info = libcache.Client().server_info()
+    assert info.port == server.port and info.keeper_pid > 0
+    assert f"{info.version_major}.{info.version_minor}.{info.version_patch}" == libcache.__version__
+    assert info.memory_limit_bytes > 0 and info.backing_reason
+
+
+def test_no_server_is_an_error_that_says_what_to_do(no_server):
+    with pytest.raises(libcache.ServerGone, match="cache_admin --start") as caught:
+        libcache.Client()
+    assert isinstance(caught.value, ConnectionError) and isinstance(caught.value, libcache.Error)
+
+
+def test_wrong_arguments(server):
+    for options in ({"port": 80}, {"port": 70_000}, {"hostname": "127.0.0.2"}):
+        with pytest.raises(libcache.InvalidArgument):
+            libcache.Client(**options)
+    with pytest.raises(libcache.InvalidArgument):
+        libcache.Client().open_session("")
+    with pytest.raises(libcache.NoSession):
+        libcache.Client().session(4_000_000_000).open(1)
+
+
+def test_each_code_of_the_header_has_a_class():
+    codes = {name: value for value, name in ffi.typeof("enum cache_error").elements.items() if value != 0}
+    classes = {cls.code for cls in libcache.Error.__subclasses__()}
+    assert classes == set(codes.values())
+    for cls in libcache.Error.__subclasses__():
+        copy = pickle.loads(pickle.dumps(cls("why")))
+        assert type(copy) is cls and str(copy) == "why" and copy.code == cls.code
+        assert getattr(libcache, cls.__name__) is cls and cls.__doc__
+
+
+@pytest.mark.parametrize("struct, cls", [("cache_stats", libcache.CacheStats),
+                                         ("cache_server_stats", libcache.ServerInfo)])
+def test_the_result_classes_have_the_fields_of_the_header(struct, cls):
+    fields = [name for name, _ in ffi.typeof(struct).fields]
+    assert [field.name for field in dataclasses.fields(cls)] == fields[1:]  # without `size`
+
+
+def test_everything_public_is_documented():
+    for name in libcache.__all__:
+        value = getattr(libcache, name)
+        assert inspect.getdoc(value), name
+        if inspect.isclass(value):
+            for key, member in vars(value).items():
+                if not key.startswith("_") and callable(member):
+                    assert inspect.getdoc(member), f"{name}.{key}"
+    for name in ("get", "get_many", "gather", "contains", "put"):
+        assert inspect.signature(getattr(libcache.Cache, name)) and len(getattr(libcache.Cache, name).__doc__) > 80

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection to the server of a port, and what the commands ask through it. A call that fails throws Failure.
+#pragma once
+
+#include "capi/libcache.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace admin {
+
+struct Session {
+    uint32_t id = 0;
+    std::string name;
+    std::vector<cache_stats> caches; // ascending by cache id
+};
+
+class Connection {
+  public:
+    explicit Connection(unsigned port);
+    ~Connection() { cache_disconnect(client_); }
+    Connection(const Connection &) = delete;
+    Connection &operator=(const Connection &) = delete;
+
+    uint32_t make_session(const std::string &name); // "": a session without a name
+    void destroy_session(uint32_t session_id);
+    void destroy_cache(uint32_t session_id, uint32_t cache_id);
+    std::vector<Session> sessions(); // ascending by id
+    cache_server_stats server_info();
+    void stop_server();
+
+  private:
+    void check(int result) const;
+
+    unsigned port_;
+    cache_client *client_ = nullptr;
+};
+
+} // namespace admin

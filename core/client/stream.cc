@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: one builder at a time appends rows, everybody reads them meanwhile (PROTOCOL "Append"). The broker says who
+// builds; ids are given by the builder itself, see Writer::append.
+#include "core/client/cache.h"
+
+#include "core/common/error.h"
+#include "core/common/futex.h"
+#include "core/control/socket.h"
+
+#include <algorithm>
+
+namespace libcache {
+namespace {
+
+constexpr int64_t kLookAtServerEveryNs = 1'000'000'000;
+
+bool built(const cache &handle) {
+    // acq [built] pairs with the broker's store: every row of the build is found from here on
+    return handle.header()->built.load(std::memory_order_acquire) != 0;
+}
+
+} // namespace
+
+int begin_build(cache &handle, int64_t *resume_at) {
+    if (!handle.live()) return handle.gone();
+    if ((handle.flags & CACHE_READ_ONLY) != 0)
+        return fail(CACHE_EPERM, "cache %u of session %u was opened read-only", handle.open->id.cache_id,
+                    handle.open->id.session_id);
+    WriterUse *use = nullptr;
+    if (int rc = handle.writer(&use); rc != 0) return rc;
+    wire::Message message{};
+    if (int rc = use->request(wire::Type::BuildBegin, message); rc != 0) return rc;
+    if (message.u.build.built != 0) {
+        *resume_at = static_cast<int64_t>(handle.header()->next.load(std::memory_order_acquire)); // [append]
+        return 1;
+    }
+    *resume_at = use->writer->resume();
+    use->build_term.store(message.u.build.term, std::memory_order_relaxed);
+    return 0;
+}
+
+int end_build(cache &handle) {
+    if (!handle.live()) return handle.gone();
+    WriterUse *const use = handle.writer_if_any();
+    const uint64_t term = use != nullptr ? use->build_term.load(std::memory_order_relaxed) : 0;
+    if (term == 0)
+        return fail(CACHE_EINVAL, "this process does not build cache %u of session %u: cache_build_begin comes first",
+                    handle.open->id.cache_id, handle.open->id.session_id);
+    wire::Message message{};
+    message.u.build.term = term;
+    const int rc = use->request(wire::Type::BuildDone, message);
+    if (rc == 0) use->build_term.store(0, std::memory_order_relaxed);
+    return rc;
+}
+
+int wait_build(cache &handle, int64_t timeout_ms) {
+    const RegionHeader &header = *handle.header();
+    const int64_t deadline =
+        timeout_ms < 0 ? INT64_MAX : now_ns() + std::min<int64_t>(timeout_ms, 1LL << 40) * 1'000'000;
+    for (;;) {
+        if (!handle.live()) return handle.gone();
+        const uint32_t seen = header.build_futex.load(std::memory_order_acquire); // before looking: no lost wake-up
+        if (built(handle)) return 0;
+        if (header.builder.load(std::memory_order_acquire) == 0)
+            return fail(CACHE_EBUILDING,
+                        "cache %u of session %u is not complete and nobody builds it: take over with cache_build_begin",
+                        handle.open->id.cache_id, handle.open->id.session_id);
+        const int64_t left = deadline - now_ns();
+        if (left <= 0)
+            return fail(CACHE_ETIMEOUT, "cache %u of session %u is still being built after %lld ms",
+                        handle.open->id.cache_id, handle.open->id.session_id, static_cast<long long>(timeout_ms));
+        // A server that is gone cannot tell that the builder has ended.
+        if (handle.open->connection->of_this_process() && !handle.open->connection->alive())
+            return fail(CACHE_ESERVER, "the server has ended while cache %u of session %u was being built",
+                        handle.open->id.cache_id, handle.open->id.session_id);
+        futex_wait(&header.build_futex, seen, std::min(left, kLookAtServerEveryNs));
+    }
+}
+
+} // namespace libcache

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// The broker's start from what the keeper holds, its loop and its end.
+#include "core/server/broker.h"
+
+#include "core/common/error.h"
+#include "core/common/log.h"
+#include "core/common/pause.h"
+#include "core/control/paths.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace libcache {
+namespace {
+
+enum Event : uint64_t { kListener = 1, kKeeper, kSignals, kJobs, kSocket, kProcess }; // the upper byte of a tag
+constexpr int kEventShift = 56;
+
+constexpr int kIdleMs = 1000, kRestlessMs = 50;
+constexpr int64_t kCheckEvery = 2'000'000'000; // ns: the socket is back within 5 s
+
+} // namespace
+
+// ---- start -------------------------------------------------------------------------------------------------------------
+
+// R1 to R3: descriptors, server region, cache regions. The first broker finds none of the latter.
+int Broker::take_over() {
+    std::vector<std::pair<LinkEntry, Fd>> regions;
+    Fd server_file, mount;
+    const bool all = keeper_.take_all([&](const LinkEntry &entry, Fd *fds) {
+        switch (entry.kind) {
+        case HeldKind::Listener:
+            if (socket_.listener) keeper_old_listeners_.push_back(listener_id_); // replaced, and not forgotten in time
+            socket_.listener = std::move(fds[0]);
+            listener_id_ = entry.id;
+            break;
+        case HeldKind::TcpListener: tcp_ = std::move(fds[0]); break;
+        case HeldKind::Mount: mount = std::move(fds[0]); break;
+        case HeldKind::ServerRegion: server_file = std::move(fds[0]); break;
+        case HeldKind::Region: regions.emplace_back(entry, std::move(fds[0])); break;
+        case HeldKind::Connection: {
+            Connection &connection = connections_[entry.id];
+            connection.id = entry.id;
+            connection.socket = std::move(fds[0]);
+            if (entry.n_fds > 1) connection.pidfd = std::move(fds[1]);
+            connection.stage = Stage::Up; // deposited after its handshake only
+            break;
+        }
+        }
+    });
+    LIBCACHE_PAUSE("restart.1");
+    if (!all) return fail(CACHE_ESERVER, "the keeper did not hand over what it holds");
+    if (!server_file) return fail(CACHE_ESERVER, "the keeper holds no server region");
+    if (int rc = server_.open(server_file.get()); rc != 0) return rc;
+    const ServerConfig &config = server_.config();
+    backing_.adopt(std::move(mount), config.backing_reason);
+    // rel: a client's message of an older generation is dropped from now on
+    generation_ = server_->header.generation.fetch_add(1, std::memory_order_release) + 1;
+    LIBCACHE_PAUSE("restart.2");
+    ledger_ = std::make_unique<Ledger>(config.memory_limit_bytes);
+    populator_ = std::make_unique<Populator>();
+    if (!populator_->ok()) return fail(CACHE_EIO, "eventfd failed: %s", strerror(errno));
+    shop_.emplace(Shop{*ledger_, *populator_, generation_,
+                       [this](uint64_t bytes, uint64_t except) { return reclaim(bytes, except); }, 0});
+    caches_ = std::make_unique<Caches>(server_, keeper_, backing_, *shop_);
+    caches_->on_made([this](CacheRegion &region, int result) { cache_made(region, result); });
+    for (auto &[entry, file] : regions) caches_->hold(entry.id, std::move(file));
+    caches_->restore();
+    LIBCACHE_PAUSE("restart.3");
+    return 0;
+}
+
+int Broker::start_services() {
+    for (uint64_t id : keeper_old_listeners_) keeper_.forget(HeldKind::Listener, id);
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    max_fds_ = limit.rlim_cur;
+    sigset_t set;
+    sigemptyset(&set);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+    signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+    if (!signals_ || !epoll_) return fail(CACHE_EIO, "signalfd or epoll failed: %s", strerror(errno));
+    find_socket(server_.config().folder, server_.config().port, &socket_.device, &socket_.inode);
+    watch(socket_.listener.get(), kListener, 0);
+    if (keeper_.alive()) watch(keeper_.fd(), kKeeper, 0);
+    watch(signals_.get(), kSignals, 0);
+    watch(populator_->readable(), kJobs, 0);
+    find_lost_writers();
+    resume_all();
+    LIBCACHE_PAUSE("restart.4");
+    for (CacheRegion *region : caches_->all()) region->reconnect_all();
+    LIBCACHE_PAUSE("restart.5");
+    return 0;
+}
+
+int Broker::run() {
+    int rc = take_over();
+    if (rc == 0) rc = start_services();
+    if (rc != 0) {
+        log_line(LogLevel::Exception, "broker: %s", last_error());
+        return 1;
+    }
+    keeper_.serving();
+    log_line(LogLevel::Info, "broker %d of generation %llu serves: %zu sessions, %zu caches, %zu connections", getpid(),
+             static_cast<unsigned long long>(generation_), caches_->session_count(), caches_->cache_count(),
+             connections_.size());
+    loop();
+    end();
+    return 0;
+}
+
+// ---- loop --------------------------------------------------------------------------------------------------------------
+
+void Broker::watch(int fd, uint64_t what, uint64_t id) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = what << kEventShift | id;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+        log_line(LogLevel::Error, "epoll_ctl failed: %s", strerror(errno));
+}
+
+// Closing would not do: the keeper's copy keeps the description, and its epoll entry, alive.
+void Broker::unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void Broker::watch_socket(const Connection &connection) { watch(connection.socket.get(), kSocket, connection.id); }
+void Broker::watch_process(const Connection &connection) { watch(connection.pidfd.get(), kProcess, connection.id); }
+
+void Broker::loop() {
+    int64_t next_tick_ns = 0;
+    while (!ending_) {
+        const int timeout_ms = caches_->restless() ? kRestlessMs : kIdleMs;
+        epoll_event events[64];
+        const int n = epoll_wait(epoll_.get(), events, 64, timeout_ms);
+        if (n < 0 && errno != EINTR) log_line(LogLevel::Error, "epoll_wait failed: %s", strerror(errno));
+        for (int i = 0; i < n && !ending_; ++i) handle_event(events[i].data.u64);
+        const int64_t now = now_ns();
+        if (now >= next_tick_ns) {
+            caches_->tick();
+            next_tick_ns = now + int64_t{kRestlessMs} * 1'000'000;
+        }
+        if (now >= next_check_ns_) housekeeping();
+    }
+}
+
+void Broker::handle_event(uint64_t tag) {
+    const uint64_t id = tag & ((uint64_t{1} << kEventShift) - 1);
+    switch (tag >> kEventShift) {
+    case kListener: return accept_all();
+    case kKeeper: return keeper_.lost(); // it never speaks first
+    case kSignals: return read_signals();
+    case kJobs: return collect_jobs();
+    case kSocket: return read_connection(id);
+    case kProcess: return process_died(id);
+    default: return;
+    }
+}
+
+void Broker::read_signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) ending_ = true;
+}
+
+void Broker::collect_jobs() {
+    // Bounded: connections get their turn too.
+    for (int i = 0; i < 256; ++i) {
+        const std::unique_ptr<Job> job = populator_->take_finished();
+        if (!job) return;
+        caches_->job_done(*job);
+    }
+}
+
+bool Broker::reclaim(uint64_t bytes, uint64_t except_region) {
+    bool begun = false;
+    for (CacheRegion *region : caches_->all())
+        if (region->names().region_id != except_region) begun |= region->reclaim(bytes);
+    return begun;
+}
+
+void Broker::housekeeping() {
+    next_check_ns_ = now_ns() + kCheckEvery;
+    drop_idle();
+    check_socket();
+    log_reopen();
+}
+
+// Cleaners of /tmp and people delete sockets: ours is made anew, and connections that stand are not touched.
+void Broker::check_socket() {
+    const ServerConfig &config = server_.config();
+    dev_t device;
+    ino_t inode;
+    if (find_socket(config.folder, config.port, &device, &inode) && device == socket_.device && inode == socket_.inode)
+        return;
+    ServerSocket fresh;
+    if (listen_in_folder(config.folder, config.port, &fresh) != 0) {
+        log_line(LogLevel::Error, "the server's socket was removed and cannot be made anew: %s", last_error());
+        return;
+    }
+    log_reopen(); // it lay in the same folder
+    accept_all(); // who had connected to the old one
+    const uint64_t old_id = listener_id_;
+    listener_id_ = server_->header.next_object_id.fetch_add(1, std::memory_order_relaxed); // one broker at a time
+    keeper_.deposit(HeldKind::Listener, listener_id_, fresh.listener.get());
+    keeper_.forget(HeldKind::Listener, old_id);
+    unwatch(socket_.listener.get());
+    socket_ = std::move(fresh);
+    watch(socket_.listener.get(), kListener, 0);
+    log_line(LogLevel::Warning, "the server's socket was removed; it is made anew at %s",
+             socket_path(config.folder, config.port).c_str());
+}
+
+// ---- end ---------------------------------------------------------------------------------------------------------------
+
+// The name and the port go first, the connections last, with the keeper: who waits for its connection to end can
+// start another server at once.
+void Broker::end() {
+    const ServerConfig &config = server_.config();
+    log_line(LogLevel::Info, "broker: ending, %zu sessions and %zu caches are dropped", caches_->session_count(),
+             caches_->cache_count());
+    dev_t device;
+    ino_t inode;
+    if (find_socket(config.folder, config.port, &device, &inode) && device == socket_.device && inode == socket_.inode)
+        unlink(socket_path(config.folder, config.port).c_str());
+    keeper_.forget(HeldKind::Listener, listener_id_);
+    keeper_.forget(HeldKind::TcpListener, 0);
+    socket_.listener.reset();
+    tcp_.reset();
+    if (stop_request_)
+        if (const auto at = connections_.find(stop_request_->first); at != connections_.end()) {
+            wire::Message answer{};
+            reply(at->second, stop_request_->second, &answer, 0);
+        }
+    populator_.reset(); // joins its thread
+}
+
+} // namespace libcache

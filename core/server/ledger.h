@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all caches of this server are charged together, and what is left: of the server's share of the memory, and of
+// the machine and its cgroups just now. A private sum derived from the regions; used by the broker's control thread.
+#pragma once
+
+#include "core/server/memory.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace libcache {
+
+class Ledger {
+  public:
+    explicit Ledger(uint64_t limit_bytes) : limit_(limit_bytes) {}
+
+    uint64_t limit() const { return limit_; }
+    uint64_t charged() const { return charged_; }
+    uint64_t left() const { return limit_ - std::min(limit_, charged_); }
+
+    // Bytes that may be made now.
+    uint64_t room() const {
+        const uint64_t room = memory_.room_bytes();
+        return std::min(left(), room - std::min(room, making_));
+    }
+
+    void charge(uint64_t bytes) { charged_ += bytes; }
+    void uncharge(uint64_t bytes) { charged_ -= std::min(charged_, bytes); }
+
+    // Bytes that are charged but whose pages are still being made, so that the machine does not count them yet.
+    void making(uint64_t bytes) { making_ += bytes; }
+    void made(uint64_t bytes) { making_ -= std::min(making_, bytes); }
+
+  private:
+    Memory memory_;
+    const uint64_t limit_;
+    uint64_t charged_ = 0, making_ = 0;
+};
+
+} // namespace libcache

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory this server may use: the machine's, and that of every cgroup on the way up (v1 and v2). Pages beyond
+// a cgroup's limit are not an error but a kill, so the room is looked at before pages are made. Used by the broker's
+// two threads; each has an object of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace libcache {
+
+class Memory {
+  public:
+    // `root` stands before every path read: "" for the machine, a folder in tests.
+    explicit Memory(std::string root = "");
+
+    // The smaller of physical memory and every cgroup's limit.
+    uint64_t total_bytes() const;
+
+    // What may be made just now without coming near a limit: the smallest room of all cgroups and of the machine,
+    // less a margin.
+    uint64_t room_bytes() const;
+
+  private:
+    struct Group {
+        std::string folder;
+        bool v2;
+    };
+    std::string root_;
+    std::vector<Group> groups_; // of this process, innermost first
+
+    void find_groups();
+    void add_groups(const std::string &mount_point, const std::string &mount_root, std::string path, bool v2);
+    uint64_t limit_of(const Group &group) const;
+    uint64_t room_of(const Group &group) const;
+    uint64_t meminfo(const char *field) const;
+};
+
+} // namespace libcache

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line and environment of cache_server, checked. Used by main alone.
+#pragma once
+
+#include "core/common/log.h"
+#include "core/shm/backing.h"
+
+#include <string>
+
+namespace libcache {
+
+struct ServerOptions {
+    bool foreground = false;
+    unsigned port = 50052;
+    bool port_given = false; // by -p or the environment: its TCP port must be ours
+    unsigned workers = 1;
+    std::string warning; // for the user, when a wish was adjusted
+    std::string spill_dir;
+    LogLevel log_level = LogLevel::Info;
+    double memory_cap_ratio = 0.8;
+    std::string hostname = "127.0.0.1";
+    BackingWish backing = BackingWish::Auto;
+};
+
+// Reads and checks everything that can be checked before a process is made. True: go on. Else *status is what to exit
+// with, and all has been said (help and version on stdout, errors on stderr).
+bool parse_options(int argc, char **argv, ServerOptions *options, int *status);
+
+} // namespace libcache

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/server/populate.h"
+
+#include "core/common/error.h"
+#include "core/common/log.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace libcache {
+namespace {
+
+constexpr uint64_t kSliceChunks = 512; // 32 MiB: some milliseconds
+
+void signal(const Fd &event) {
+    const uint64_t one = 1;
+    (void)!write(event.get(), &one, sizeof one); // fails only when it is signalled already
+}
+
+int punch(const Job &job, uint64_t first, uint64_t chunks) {
+    const uint64_t offset = job.geometry.data_offset + first * kChunkBytes;
+    if (fallocate(job.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                  static_cast<off_t>(chunks * kChunkBytes)) == 0)
+        return 0;
+    return fail(CACHE_EIO, "giving back %llu chunks at %llu failed: %s", static_cast<unsigned long long>(chunks),
+                static_cast<unsigned long long>(first), strerror(errno));
+}
+
+// In a window of its own: pages stay in the file when the mapping goes.
+int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, const Memory &memory) {
+    const bool zero = job.work == Work::Zero;
+    if (!zero && memory.room_bytes() < chunks * kChunkBytes)
+        return fail(CACHE_EFULL, "the machine or a cgroup has no room for %llu more chunks",
+                    static_cast<unsigned long long>(chunks));
+    WindowMap window;
+    if (int rc = window.map(job.fd, job.geometry, first, chunks); rc != 0) return rc;
+    if (int rc = populate(window.address(), window.bytes()); rc != 0) return rc;
+    if (zero) memset(window.address(), 0, window.bytes());
+    return 0;
+}
+
+} // namespace
+
+Populator::Populator() : wake_(eventfd(0, EFD_CLOEXEC)), finished_signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (ok()) thread_ = std::thread([this] { run(); });
+}
+
+Populator::~Populator() {
+    if (!thread_.joinable()) return;
+    stopping_.store(true, std::memory_order_relaxed); // a wish to hurry; the join below is what orders
+    signal(wake_);
+    thread_.join();
+    jobs_.consume_all([](Job *job) { delete job; });
+    finished_.consume_all([](Job *job) { delete job; });
+}
+
+void Populator::submit(std::unique_ptr<Job> job) {
+    overflow_.push_back(std::move(job));
+    hand_over();
+}
+
+void Populator::hand_over() {
+    bool handed = false;
+    for (; !overflow_.empty() && in_flight_ < kQueue - 1; ++in_flight_, handed = true) {
+        jobs_.push(overflow_.front().release());
+        overflow_.pop_front();
+    }
+    if (handed) signal(wake_);
+}
+
+std::unique_ptr<Job> Populator::take_finished() {
+    Job *job = nullptr;
+    if (!finished_.pop(job)) {
+        uint64_t count;
+        (void)!read(finished_signal_.get(), &count, sizeof count); // then look again: it may have come in between
+        if (!finished_.pop(job)) return nullptr;
+        signal(finished_signal_); // there may be more
+    }
+    --in_flight_;
+    hand_over();
+    return std::unique_ptr<Job>(job);
+}
+
+// One slice of a job. True when it is done, well or not.
+bool Populator::slice(Job &job, const Memory &memory) {
+    const uint64_t chunks = std::min(kSliceChunks, job.chunks - job.done);
+    const uint64_t first = job.head + job.done;
+    // rlx: an old value costs a slice. A punch is never cut short: it makes room.
+    if (job.work != Work::Punch && job.cancelled->load(std::memory_order_relaxed))
+        job.result = fail(CACHE_EFULL, "the cache was destroyed meanwhile");
+    else
+        job.result = job.work == Work::Punch ? punch(job, first, chunks) : make_or_zero(job, first, chunks, memory);
+    if (job.result != 0) {
+        log_line(LogLevel::Warning, "populating stopped after %llu of %llu chunks: %s",
+                 static_cast<unsigned long long>(job.done), static_cast<unsigned long long>(job.chunks), last_error());
+        return true;
+    }
+    job.done += chunks;
+    return job.done == job.chunks;
+}
+
+void Populator::run() {
+    prctl(PR_SET_NAME, "populate");
+    const Memory memory;
+    std::deque<std::unique_ptr<Job>> turn;
+    while (!stopping_.load(std::memory_order_relaxed)) {
+        jobs_.consume_all([&](Job *job) { turn.emplace_back(job); });
+        if (turn.empty()) {
+            uint64_t count;
+            (void)!read(wake_.get(), &count, sizeof count); // blocks until something is handed over
+            continue;
+        }
+        std::unique_ptr<Job> job = std::move(turn.front());
+        turn.pop_front();
+        if (!slice(*job, memory)) {
+            turn.push_back(std::move(job));
+            continue;
+        }
+        finished_.push(job.release()); // has room: in_flight_ bounds it
+        signal(finished_signal_);
+    }
+}
+
+} // namespace libcache

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients ask of the broker. Each request may come twice (a new broker) and then does no harm.
+#include "core/common/error.h"
+#include "core/common/log.h"
+#include "core/server/broker.h"
+#include "core/store/stats.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace libcache {
+namespace {
+
+unsigned long long big(uint64_t n) { return n; }
+
+template <size_t N> bool ended(const char (&text)[N]) { return memchr(text, 0, N) != nullptr; }
+
+template <size_t N> void copy_text(char (&to)[N], const char *from) {
+    snprintf(to, N, "%.*s", static_cast<int>(N) - 1, from);
+}
+
+int check_session_name(const wire::Session &session) {
+    if (!ended(session.name) || session.name[0] == 0)
+        return fail(CACHE_EINVAL, "a session name has 1 to %u bytes", CACHE_MAX_NAME_BYTES);
+    for (const char *c = session.name; *c; ++c)
+        if (static_cast<unsigned char>(*c) < 0x20 || *c == 0x7f)
+            return fail(CACHE_EINVAL, "a session name has no control characters; this one has 0x%02x",
+                        static_cast<unsigned char>(*c));
+    return 0;
+}
+
+} // namespace
+
+// False: hang up.
+bool Broker::handle_request(Connection &connection, const wire::Message &request) {
+    wire::Message answer{};
+    int status = 0;
+    switch (wire::Type(request.header.type)) {
+    case wire::Type::SessionCreate:
+    case wire::Type::SessionOpen:
+    case wire::Type::SessionDestroy: status = session_request(connection, request, &answer); break;
+    case wire::Type::Open: return open(connection, request);
+    case wire::Type::Attach: return attach(connection, request);
+    case wire::Type::Stock: return stock(connection, request), true;
+    case wire::Type::Close: status = close(connection, request); break;
+    case wire::Type::Destroy: status = destroy(request); break;
+    case wire::Type::List: status = list(request, &answer); break;
+    case wire::Type::BuildBegin:
+    case wire::Type::BuildDone: status = build(connection, request, &answer); break;
+    case wire::Type::ServerInfo: server_info(&answer.u.info); break;
+    case wire::Type::Stop: // answered when the name and the port are gone
+        log_line(LogLevel::Info, "process %d asks the server to end", connection.pid);
+        stop_request_.emplace(connection.id, request);
+        ending_ = true;
+        return true;
+    default:
+        log_line(LogLevel::Warning, "process %d sent a message of unknown type %u and is disconnected", connection.pid,
+                 request.header.type);
+        return false;
+    }
+    return reply(connection, request, &answer, status);
+}
+
+// ---- sessions ------------------------------------------------------------------------------------------------------------
+
+int Broker::session_request(const Connection &connection, const wire::Message &request, wire::Message *answer) {
+    const Asker asker{connection.id, request.header.number};
+    const wire::Session &asked = request.u.session;
+    uint32_t id = asked.session_id;
+    int rc = 0;
+    switch (wire::Type(request.header.type)) {
+    case wire::Type::SessionCreate: rc = caches_->create_session(asker, &id); break;
+    case wire::Type::SessionOpen:
+        rc = check_session_name(asked);
+        if (rc == 0) rc = caches_->open_session(asker, asked.name, &id);
+        break;
+    default:
+        rc = caches_->destroy_session(id);
+        if (rc == CACHE_ENOSESSION && request.header.repeated) rc = 0; // done by the broker that was asked first
+    }
+    if (rc != 0) return rc;
+    answer->u.session.session_id = id;
+    copy_text(answer->u.session.name, caches_->session_name(id));
+    return 0;
+}
+
+// ---- opening -------------------------------------------------------------------------------------------------------------
+
+int Broker::check_open(const wire::Message &request) const {
+    const wire::Open &o = request.u.open;
+    if (!ended(o.tag) || !ended(o.label) || strlen(o.tag) > CACHE_MAX_TAG_BYTES)
+        return fail(CACHE_EINVAL, "a tag has at most %u bytes, a label at most %u", CACHE_MAX_TAG_BYTES,
+                    CACHE_MAX_LABEL_BYTES);
+    if ((o.flags & ~uint32_t{CACHE_READ_ONLY | CACHE_NO_CREATE | CACHE_BUILD}) != 0)
+        return fail(CACHE_EINVAL, "unknown flags 0x%x for opening a cache", o.flags);
+    if (int rc = caches_->require_session(o.session_id); rc != 0) return rc;
+    if (o.spill != 0 && server_.config().spill_dir[0] == 0)
+        return fail(CACHE_ENOTSUP, "Server is not set up with spill support: start it with --spilldir");
+    if (o.spill != 0) return fail(CACHE_ENOTSUP, "spilling is not supported by version %d.%d.%d", CACHE_VERSION_MAJOR,
+                                  CACHE_VERSION_MINOR, CACHE_VERSION_PATCH);
+    return 0;
+}
+
+int Broker::join(const wire::Message &request, const CacheRegion &region) const {
+    const wire::Open &o = request.u.open;
+    if (!o.has_tag || region.tag()[0] == 0 || strcmp(o.tag, region.tag()) == 0) return 0;
+    return fail(CACHE_ECONFLICT,
+                "cache %u of session %u holds '%.80s' (tag %.20s), not '%.80s' (tag %.20s): use another cache id",
+                o.cache_id, o.session_id, region.label(), region.tag(), o.has_label ? o.label : "", o.tag);
+}
+
+// Begins a cache as it was asked for.
+int Broker::open_new(Connection &connection, const wire::Message &request, CacheRegion **region) {
+    const wire::Open &o = request.u.open;
+    if ((o.flags & CACHE_NO_CREATE) != 0)
+        return fail(CACHE_ENOTFOUND, "session %u has no cache %u, and none was to be made", o.session_id, o.cache_id);
+    if (o.limit_bytes != 0 && o.limit_bytes < kMinLimitBytes)
+        return fail(CACHE_EINVAL, "a limit of %llu bytes is too small for a cache: the smallest is %llu",
+                    big(o.limit_bytes), big(kMinLimitBytes));
+    if (o.limit_bytes > ledger_->limit())
+        return fail(CACHE_EFULL, "a limit of %llu bytes is more than the %llu bytes that the server may use",
+                    big(o.limit_bytes), big(ledger_->limit()));
+    const uint64_t limit = o.limit_bytes != 0 ? o.limit_bytes : round_down(ledger_->left(), kChunkBytes);
+    if (limit < kMinLimitBytes)
+        return fail(CACHE_EFULL, "the server has no memory for a new cache: %llu of the %llu bytes that it may use are "
+                                 "taken; end sessions with cache_admin -d",
+                    big(ledger_->charged()), big(ledger_->limit()));
+    const CacheWish wish{limit, o.expected_rows, backing_.huge(), (o.flags & CACHE_BUILD) != 0, o.has_tag ? o.tag : "", o.has_label ? o.label : ""};
+    return caches_->create({connection.id, request.header.number}, {o.session_id, o.cache_id}, wish, region);
+}
+
+bool Broker::open(Connection &connection, const wire::Message &request) {
+    const wire::Open &o = request.u.open;
+    wire::Message answer{};
+    int rc = check_open(request);
+    CacheRegion *region = nullptr;
+    if (rc == 0) {
+        region = caches_->find(Caches::Name{o.session_id, o.cache_id});
+        rc = region ? join(request, *region) : open_new(connection, request, &region);
+    }
+    if (rc != 0) return reply(connection, request, &answer, rc);
+    if (region->state() == CacheRegion::State::Live) return reply_opened(connection, request, *region);
+    waiting_opens_.push_back({connection.id, region->names().region_id, request});
+    return true;
+}
+
+bool Broker::reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region) {
+    wire::Message answer{};
+    const Fd file = open_again(region.file(), O_RDONLY);
+    if (!file)
+        return reply(connection, request, &answer,
+                     fail(CACHE_EIO, "the server cannot open the region again: %s", strerror(errno)));
+    caches_->note_open(connection.id, region.names().region_id);
+    wire::Opened &opened = answer.u.opened;
+    opened.region_id = region.names().region_id;
+    opened.region_bytes = region.map().geometry().region_bytes;
+    opened.limit_bytes = region.limit_bytes();
+    opened.created = caches_->was_created_by(region, {connection.id, request.header.number});
+    return reply(connection, request, &answer, 0, file.get());
+}
+
+// A cache that was being made stands, or has failed to: everybody who waits for it hears.
+void Broker::cache_made(CacheRegion &region, int result) {
+    const std::string text = last_error();
+    std::vector<WaitingOpen> waiting;
+    for (const WaitingOpen &w : waiting_opens_)
+        if (w.region_id == region.names().region_id) waiting.push_back(w);
+    std::erase_if(waiting_opens_, [&](const WaitingOpen &w) { return w.region_id == region.names().region_id; });
+    for (const WaitingOpen &w : waiting) {
+        const auto at = connections_.find(w.conn_id);
+        if (at == connections_.end() || !at->second.socket) continue;
+        wire::Message answer{};
+        const bool sent = result == 0 ? reply_opened(at->second, w.request, region)
+                                      : reply(at->second, w.request, &answer, fail(result, "%s", text.c_str()));
+        if (!sent) hang_up(w.conn_id);
+    }
+}
+
+// ---- writers -------------------------------------------------------------------------------------------------------------
+
+bool Broker::attach(Connection &connection, const wire::Message &request) {
+    wire::Message answer{};
+    CacheRegion *region = caches_->find(request.u.region.region_id);
+    int rc = 0;
+    Fd file;
+    if (!region || region->state() != CacheRegion::State::Live)
+        rc = fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(request.u.region.region_id));
+    else if (file = open_again(region->file(), O_RDWR); !file)
+        rc = fail(CACHE_EIO, "the server cannot open the region again: %s", strerror(errno));
+    if (rc == 0) {
+        wire::Attached &attached = answer.u.attached;
+        attached.region_id = region->names().region_id;
+        rc = region->attach({connection.id, connection.pid, connection.start_time}, &attached.slot, &attached.epoch);
+    }
+    return reply(connection, request, &answer, rc, rc == 0 ? file.get() : -1);
+}
+
+void Broker::stock(Connection &connection, const wire::Message &request) {
+    const wire::Want &w = request.u.want;
+    ++messages_;
+    if (CacheRegion *region = caches_->find(w.region_id))
+        region->message(connection.id, w.slot, w.epoch, Want::unpack(w.want), w.row_id);
+}
+
+int Broker::close(Connection &connection, const wire::Message &request) {
+    caches_->note_closed(connection.id, request.u.region.region_id);
+    if (CacheRegion *region = caches_->find(request.u.region.region_id)) region->close(connection.id);
+    return 0; // nothing to do is done
+}
+
+int Broker::build(const Connection &connection, const wire::Message &request, wire::Message *answer) {
+    const wire::Build &asked = request.u.build;
+    CacheRegion *region = caches_->find(asked.region_id);
+    if (!region || region->state() != CacheRegion::State::Live)
+        return fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(asked.region_id));
+    answer->u.build = asked;
+    if (wire::Type(request.header.type) == wire::Type::BuildDone) return region->end_build(connection.id, asked.term);
+    CacheRegion::Build begun{};
+    if (int rc = region->begin_build(connection.id, &begun); rc != 0) return rc;
+    answer->u.build.term = begun.term;
+    answer->u.build.built = begun.built;
+    return 0;
+}
+
+int Broker::destroy(const wire::Message &request) {
+    const wire::Region &r = request.u.region;
+    if (request.header.repeated && !caches_->find(Caches::Name{r.session_id, r.cache_id})) return 0; // done already
+    if (int rc = caches_->require_session(r.session_id); rc != 0) return rc;
+    CacheRegion *region = caches_->find(Caches::Name{r.session_id, r.cache_id});
+    if (!region) return fail(CACHE_ENOTFOUND, "session %u has no cache %u", r.session_id, r.cache_id);
+    caches_->destroy(*region);
+    return 0;
+}
+
+// ---- what there is -----------------------------------------------------------------------------------------------------
+
+void Broker::fill_entry(const Caches::Listed &listed, wire::Entry *entry) const {
+    entry->session_id = listed.session_id;
+    copy_text(entry->name, caches_->session_name(listed.session_id));
+    if (!listed.region) return;
+    cache_stats s{};
+    s.size = sizeof s;
+    region_statistics(listed.region->map(), &s);
+    const CacheNames &names = listed.region->names();
+    entry->cache_id = names.cache_id;
+    entry->has_cache = 1;
+    entry->rows = s.rows_in_memory;
+    entry->rows_spilled = s.rows_spilled;
+    entry->row_bytes = s.row_bytes;
+    entry->limit_bytes = static_cast<int64_t>(listed.region->limit_bytes());
+    entry->charged_bytes = static_cast<int64_t>(listed.region->charged());
+    entry->granted_bytes = s.granted_bytes;
+    entry->used_bytes = s.used_bytes;
+    entry->dead_bytes = s.dead_bytes;
+    entry->index_bytes = s.index_bytes;
+    entry->free_bytes = s.free_bytes;
+    entry->largest_free_bytes = s.largest_free_bytes;
+    entry->index_levels = s.index_levels;
+    entry->layouts = s.layouts;
+    entry->writers = s.writers;
+    entry->generation = s.generation;
+    entry->readers = caches_->readers(names.region_id);
+    entry->huge_pages = s.huge_pages;
+    copy_text(entry->tag, listed.region->tag());
+    copy_text(entry->label, listed.region->label());
+}
+
+int Broker::list(const wire::Message &request, wire::Message *answer) {
+    const wire::List &l = request.u.list;
+    const Caches::Name last{l.session_id, l.cache_id};
+    Caches::Listed listed{};
+    if (!caches_->next(l.started ? &last : nullptr, &listed)) return fail(CACHE_ENOTFOUND, "the listing ends here");
+    fill_entry(listed, &answer->u.entry);
+    return 0;
+}
+
+int64_t Broker::clients() const {
+    int64_t count = 0;
+    for (const auto &[id, connection] : connections_) count += connection.stage == Stage::Up;
+    return count;
+}
+
+void Broker::server_info(wire::Info *info) const {
+    const ServerConfig &config = server_.config();
+    info->port = config.port;
+    info->tcp_port = config.tcp_port;
+    info->workers = config.workers;
+    info->log_level = config.log_level;
+    info->supervised = keeper_.alive();
+    info->huge_pages = config.huge_pages;
+    info->keeper_pid = keeper_.alive() ? config.keeper_pid : 0;
+    info->broker_pid = getpid();
+    info->version_major = CACHE_VERSION_MAJOR;
+    info->version_minor = CACHE_VERSION_MINOR;
+    info->version_patch = CACHE_VERSION_PATCH;
+    info->generation = static_cast<int64_t>(generation_);
+    info->memory_limit_bytes = static_cast<int64_t>(ledger_->limit());
+    info->memory_used_bytes = static_cast<int64_t>(ledger_->charged());
+    info->sessions = static_cast<int64_t>(caches_->session_count());
+    info->caches = static_cast<int64_t>(caches_->cache_count());
+    info->clients = clients();
+    info->messages = messages_;
+    copy_text(info->hostname, config.hostname);
+    copy_text(info->spill_dir, config.spill_dir);
+    copy_text(info->backing_reason, config.backing_reason);
+    copy_text(info->log_path, config.log_path);
+    copy_text(info->program, config.program);
+}
+
+} // namespace libcache

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeping the grant rings stocked ahead of demand, answering wants, revoking, refusing.
+#include "core/server/cache_region.h"
+
+#include "core/common/error.h"
+#include "core/common/log.h"
+#include "core/common/pause.h"
+
+#include <algorithm>
+
+namespace libcache {
+namespace {
+
+constexpr uint64_t kFirstChunks = 4;               // 256 KiB, on small pages
+constexpr uint64_t kLargestAhead = 512;            // 32 MiB
+constexpr size_t kOffersAhead = 3;
+constexpr int64_t kQuick = 100'000'000;            // ns: an extent used up within this deserves a larger next one
+constexpr int64_t kSlow = 2'000'000'000;
+constexpr int64_t kHungry = 100'000'000;           // how long what a hungry client was given is safe from others
+constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
+constexpr uint32_t kWorthLending = 4096 / kUnitBytes; // room in a SEALED extent
+constexpr uint32_t kRegrantTries = 4;
+
+} // namespace
+
+// Hints that extents were sealed: the room above their rows is free again.
+void CacheRegion::drain_returns(Client &client) {
+    uint64_t freed = 0;
+    for (uint32_t i = 0; i < kRingTokens; ++i) {
+        const uint64_t raw = client.back.peek();
+        if (raw == 0 && client.back.waiting() == 0) break;
+        if (Token::valid(raw)) freed += extents_->trim(Token::unpack(raw).chunk);
+        client.back.advance();
+    }
+    if (freed != 0) look_for_room();
+}
+
+// Forgets offers that were taken or revoked. Tokens that got lost are offered again at a want.
+void CacheRegion::refresh_offers(uint32_t slot, Client &client) {
+    std::erase_if(client.offers, [&](const Offer &o) {
+        const ExtentWord w = extents_->word(o.chunk);
+        return w.state != ExtentState::Granted || w.slot != slot || w.seq != o.seq;
+    });
+}
+
+// An extent was taken: the next ones grow while they are used up quickly, and shrink when they are not.
+void CacheRegion::adapt(Client &client) {
+    const int64_t now = now_ns(), since = now - client.last_taken_ns;
+    const uint32_t first = static_cast<uint32_t>(huge() ? Extents::kUnitChunks : kFirstChunks);
+    if (client.last_taken_ns != 0 && since < kQuick)
+        client.next_chunks = std::min<uint32_t>(2 * client.next_chunks, kLargestAhead);
+    else if (since > kSlow)
+        client.next_chunks = std::max(client.next_chunks / 2, first);
+    client.last_taken_ns = now;
+}
+
+// What one writer may be lent ahead, so that the last memory of a cache is not parked with one of them.
+uint64_t CacheRegion::share(const Client &client) const {
+    const uint64_t left = std::min(extents_->limit_left(), shop_.ledger.left()) / kChunkBytes + extents_->free_chunks();
+    return std::min<uint64_t>(client.next_chunks, left / (4 * std::max<size_t>(clients_.size(), 1)));
+}
+
+void CacheRegion::stock_ahead(uint32_t slot, Client &client) {
+    if (client.closing || client.hung_up || state_ != State::Live) return;
+    if (client.next_chunks == 0)
+        client.next_chunks = static_cast<uint32_t>(huge() ? Extents::kUnitChunks : kFirstChunks);
+    const size_t target = client.busy ? kOffersAhead : 1;
+    while (client.offers.size() + client.jobs < target) {
+        const uint64_t size = share(client);
+        if (size == 0) return;
+        uint64_t chunk = extents_->find_free(size);
+        if (chunk == Extents::kNone && stock(size, slot)) continue;
+        if (chunk == Extents::kNone) chunk = extents_->largest_free(); // nothing can be made: what there is
+        if (chunk == Extents::kNone || !offer(slot, client, chunk, size)) return;
+    }
+}
+
+// Begins to make pages for an extent. False: no room.
+bool CacheRegion::stock(uint64_t chunks, uint32_t slot) {
+    if (now_ns() < no_memory_until_ns_) return false;
+    uint64_t making = 0;
+    const uint64_t chunk = extents_->begin_making(chunks, &making);
+    if (chunk == Extents::kNone) return false;
+    const uint32_t wish = static_cast<uint32_t>(chunks);
+    uint64_t epoch = 0;
+    if (Client *client = slot == kNoSlot ? nullptr : client_of(slot)) {
+        ++client->jobs;
+        client->largest_job = std::max(client->largest_job, wish);
+        epoch = client->epoch;
+    } else {
+        ++growth_.jobs;
+        growth_.largest_job = std::max(growth_.largest_job, wish);
+        slot = kNoSlot;
+    }
+    submit(Work::Populate, chunk, making, slot, epoch, wish);
+    return true;
+}
+
+void CacheRegion::push(Client &client, Offer offer) {
+    // A full ring leaves the token out: the offer is made again when the client asks.
+    (void)client.grant.push({offer.chunk, offer.seq});
+}
+
+bool CacheRegion::offer(uint32_t slot, Client &client, uint64_t chunk, uint64_t chunks) {
+    if (client.grant.queued() >= kRingTokens) return false;
+    chunks = std::min({chunks, extents_->free_run(chunk), kMaxExtentChunks});
+    const Offer made{chunk, extents_->grant(chunk, chunks, slot)};
+    client.offers.push_back(made);
+    client.regrants_failed = 0;
+    push(client, made); // [ring]
+    LIBCACHE_PAUSE("broker.grant.3");
+    return true;
+}
+
+// ---- wants -------------------------------------------------------------------------------------------------------------
+
+bool CacheRegion::somebody_waits() const {
+    return std::any_of(clients_.begin(), clients_.end(),
+                       [](const auto &entry) { return entry.second.want.extent || entry.second.want.grow; });
+}
+
+// Everybody who waits is looked after again: called whenever something has changed.
+void CacheRegion::review() {
+    if (state_ == State::Dying) return;
+    pump_growth();
+    if (state_ != State::Live) return;
+    for (auto &[slot, client] : clients_) {
+        if (client.want.grow) serve_level(slot, client);
+        if (client.want.extent) serve_extent(slot, client);
+    }
+}
+
+// One answer ends all that the slot waits for: its threads begin their steps again.
+void CacheRegion::answer(uint32_t slot, Client &client, int code, uint64_t chunks) {
+    Slot &s = *map_.slot(slot);
+    s.answer.store(Answer{code, static_cast<uint32_t>(chunks)}.pack(), std::memory_order_relaxed); // shown by futex
+    client.want = {};
+    // rlx: a note for the next broker. A newer want of the client comes with a message of its own.
+    s.want.store(0, std::memory_order_relaxed);
+    LIBCACHE_PAUSE("broker.answer.1");
+    wake(slot);
+}
+
+void CacheRegion::serve_extent(uint32_t slot, Client &client) {
+    const uint64_t chunks = std::max(client.want.chunks, 1u);
+    if (client.closing || client.hung_up) return answer(slot, client, CACHE_ESERVER, chunks);
+    if (chunks > kMaxExtentChunks) return answer(slot, client, CACHE_EINVAL, chunks);
+    refresh_offers(slot, client);
+    if (offer_again(client, chunks)) return answer(slot, client, 0, 0);
+    uint64_t chunk = 0;
+    switch (find_room(chunks, slot, &chunk)) {
+    case Room::Wait: return;
+    case Room::Have:
+        client.hungry_until_ns = now_ns() + kHungry;
+        (void)offer(slot, client, chunk, std::max(chunks, share(client)));
+        return answer(slot, client, 0, 0); // also with a full ring: the client empties it of what is stale
+    case Room::None:
+        if (chunks == 1 && offer_sealed(slot, client)) return answer(slot, client, 0, 0);
+        return refuse(slot, client, chunks);
+    }
+}
+
+// Offers of so many chunks that still stand: their tokens once more, since the client did not find them.
+bool CacheRegion::offer_again(Client &client, uint64_t chunks) {
+    bool any = false;
+    for (const Offer &o : client.offers) {
+        const Bump b = extents_->bump(o.chunk);
+        if (b.limit < b.used || b.limit - b.used < chunks * kChunkUnits) continue;
+        push(client, o);
+        any = true;
+    }
+    if (any) client.hungry_until_ns = now_ns() + kHungry;
+    return any;
+}
+
+// The last resort for small rows: the room that is left above the rows of a sealed extent.
+bool CacheRegion::offer_sealed(uint32_t slot, Client &client) {
+    const Offer last = client.last_regrant;
+    if (last.seq != 0) {
+        const ExtentWord w = extents_->word(last.chunk);
+        const bool unused = w.seq == last.seq && extents_->bump(last.chunk).used == client.last_regrant_used;
+        client.regrants_failed = unused ? client.regrants_failed + 1 : 0;
+        client.last_regrant = {};
+    }
+    if (client.regrants_failed >= kRegrantTries || client.grant.queued() >= kRingTokens) return false;
+    uint64_t best = Extents::kNone;
+    uint32_t most = kWorthLending - 1;
+    for (const Extents::Head &head : extents_->heads()) {
+        if (head.word.state != ExtentState::Sealed) continue;
+        const uint64_t used = extents_->bump(head.chunk).used, all = head.word.len * kChunkUnits;
+        if (used < all && all - used > most && !(head.chunk == last.chunk && head.word.seq == last.seq))
+            best = head.chunk, most = static_cast<uint32_t>(all - used);
+    }
+    if (best == Extents::kNone) return false;
+    client.last_regrant_used = extents_->bump(best).used;
+    client.last_regrant = {best, extents_->grant_sealed(best, slot)};
+    client.offers.push_back(client.last_regrant);
+    client.hungry_until_ns = now_ns() + kHungry;
+    push(client, client.last_regrant);
+    return true;
+}
+
+// A FREE run of so many chunks for this slot (kNoSlot: for a level). Wait: it is being made, or may be had soon.
+CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, uint64_t *chunk) {
+    const auto have = [&] { return (*chunk = extents_->find_free(chunks)) != Extents::kNone; };
+    if (have()) return Room::Have;
+    const Client *client = slot == kNoSlot ? nullptr : client_of(slot);
+    const uint32_t in_work = client ? client->largest_job : growth_.largest_job;
+    if (in_work >= chunks) return Room::Wait;
+    if (client && share(*client) > chunks && stock(share(*client), slot)) return Room::Wait;
+    if (stock(chunks, slot)) return Room::Wait;
+    trim_all();
+    if (have()) return Room::Have;
+    const bool blocked = revoke(chunks, slot);
+    if (have()) return Room::Have;
+    if (make_contiguous(chunks) || blocked || jobs_ != 0) return Room::Wait;
+    const uint64_t bytes = chunks * kChunkBytes, room = shop_.ledger.room();
+    if (extents_->limit_left() >= bytes && room < bytes &&
+        (shop_.punching != 0 || shop_.reclaim_elsewhere(bytes - room, names_.region_id)))
+        return Room::Wait;
+    return Room::None;
+}
+
+void CacheRegion::trim_all() {
+    for (const Extents::Head &head : extents_->heads()) extents_->trim(head.chunk);
+}
+
+// Takes from others what they do not use, until there is a run of `chunks`. True: something may be had a little later.
+bool CacheRegion::revoke(uint64_t chunks, uint32_t slot) {
+    const int64_t now = now_ns();
+    bool blocked = false;
+    const std::vector<Extents::Head> heads = extents_->heads();
+    for (const Extents::Head &head : heads) {
+        if (head.word.state != ExtentState::Granted) continue;
+        const Client *owner = client_of(head.word.slot);
+        // Two hungry clients must not take turns at nothing: what one was given stays for a while.
+        if (owner && head.word.slot != slot &&
+            (now < owner->hungry_until_ns || (owner->want.extent && now - owner->want_since_ns < kHungry))) {
+            blocked = true;
+            continue;
+        }
+        if (extents_->revoke_granted(head.chunk) && extents_->find_free(chunks) != Extents::kNone) return blocked;
+    }
+    for (const Extents::Head &head : heads)
+        if (head.word.state == ExtentState::Held && extents_->cut_held(head.chunk) != 0 &&
+            extents_->find_free(chunks) != Extents::kNone)
+            break;
+    return blocked;
+}
+
+// Free chunks in pieces too short: their pages are given back to make room for a longer run elsewhere in the span.
+bool CacheRegion::make_contiguous(uint64_t chunks) {
+    const uint64_t room = extents_->room_bytes() / kChunkBytes;
+    const uint64_t missing = chunks - std::min(chunks, room);
+    if (missing == 0 || missing > extents_->can_give_back()) return false;
+    bool begun = false;
+    uint64_t chunk, given;
+    for (uint64_t left = missing; left > 0 && extents_->begin_giving_back(left, &chunk, &given);
+         left -= std::min(left, given)) {
+        submit(Work::Punch, chunk, given, kNoSlot, 0, 0);
+        begun = true;
+    }
+    return begun;
+}
+
+void CacheRegion::refuse(uint32_t slot, Client &client, uint64_t chunks) {
+    log_line(LogLevel::Debug, "cache %u/%u: slot %u is refused %llu chunks", names_.session_id, names_.cache_id, slot,
+             static_cast<unsigned long long>(chunks));
+    answer(slot, client, CACHE_EFULL, chunks);
+    refused_ = refused_ == 0 ? chunks : std::min(refused_, chunks);
+    header()->refused_chunks.store(refused_, std::memory_order_relaxed); // a hint
+}
+
+// Takes the hint back when it may be wrong. Cheap while nothing is refused.
+void CacheRegion::look_for_room() {
+    if (refused_ == 0) return;
+    const uint64_t with_tables = (refused_ + refused_ / 64 + 1) * kChunkBytes;
+    if (extents_->find_free(refused_) == Extents::kNone &&
+        (now_ns() < no_memory_until_ns_ || extents_->room_bytes() < with_tables))
+        return;
+    refused_ = 0;
+    header()->refused_chunks.store(0, std::memory_order_relaxed); // a hint
+}
+
+} // namespace libcache

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handle opened before fork() works in the child.
+#include "tests/support/rows.h"
+#include "tests/support/session.h"
+
+#include <atomic>
+#include <functional>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+constexpr int kChildren = 8;
+
+pid_t spawn(const std::function<std::string()> &body) {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    alarm(100); // a child that hangs must not outlive the test
+    const std::string wrong = body();
+    if (!wrong.empty()) fprintf(stderr, "child: %s\n", wrong.c_str());
+    _exit(wrong.empty() ? 0 : 1);
+}
+
+void join(pid_t pid) {
+    int status = 0;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child ended with wait status %d", status);
+}
+
+std::string put_rows(cache *handle, int64_t from, int64_t to) {
+    for (int64_t id = from; id < to; id++)
+        if (const int code = rows::put(handle, id))
+            return "put of row " + std::to_string(id) + ": " + std::to_string(code) + " " + cache_last_error();
+    return "";
+}
+
+std::string check_rows(cache *handle, int64_t from, int64_t to) {
+    for (int64_t id = from; id < to; id++)
+        if (std::string wrong = rows::check(handle, id); !wrong.empty()) return wrong;
+    return "";
+}
+
+// Children read what the parent wrote, write 500 rows each, and read them; then everybody's rows are right.
+void children_read_and_write(Session &s, int64_t parent_rows) {
+    std::vector<pid_t> children;
+    for (int child = 0; child < kChildren; child++)
+        children.push_back(spawn([&, child] {
+            std::string wrong = check_rows(s.rows, 0, parent_rows);
+            const int64_t first = 100000 + child * 500;
+            if (wrong.empty()) wrong = put_rows(s.rows, first, first + 500);
+            return wrong.empty() ? check_rows(s.rows, first, first + 500) : wrong;
+        }));
+    RIGHT(put_rows(s.rows, parent_rows, parent_rows + 500));
+    for (pid_t child : children) join(child);
+    RIGHT(check_rows(s.rows, 0, parent_rows + 500));
+    RIGHT(check_rows(s.rows, 100000, 100000 + kChildren * 500));
+    cr_assert_eq(s.stat().rows_in_memory, parent_rows + 500 + kChildren * 500);
+}
+
+} // namespace
+
+Test(fork, a_handle_opened_before_it_reads_and_writes_in_8_children) {
+    Session s;
+    children_read_and_write(s, 0);
+}
+
+Test(fork, a_handle_written_before_it_reads_and_writes_in_8_children) {
+    Session s;
+    RIGHT(put_rows(s.rows, 0, 2000));
+    children_read_and_write(s, 2000);
+}
+
+Test(fork, grandchildren_work_too) {
+    Session s;
+    RIGHT(put_rows(s.rows, 0, 10));
+    join(spawn([&] {
+        std::string wrong = put_rows(s.rows, 10, 20);
+        if (!wrong.empty()) return wrong;
+        join(spawn([&] { return put_rows(s.rows, 20, 30) + check_rows(s.rows, 0, 30); }));
+        return put_rows(s.rows, 30, 40);
+    }));
+    RIGHT(check_rows(s.rows, 0, 40));
+}
+
+Test(fork, a_reservation_belongs_to_the_parent) {
+    Session s;
+    Bytes bytes(nullptr, 1000);
+    cache_reservation *reservation;
+    OK(cache_reserve(s.rows, 1, &bytes.column, 1, &reservation));
+    rows::fill(bytes.column.data, 1000, 1, 0);
+    for (bool commit : {true, false})
+        join(spawn([&] {
+            const int result = commit ? cache_commit(reservation) : cache_abort(reservation);
+            if (result != CACHE_EINVAL) return "in the child: " + std::to_string(result);
+            if (!strstr(cache_last_error(), "fork")) return std::string(cache_last_error());
+            return put_rows(s.rows, 2 + commit, 3 + commit); // the child can write none the less
+        }));
+    OK(cache_commit(reservation));
+    cache_view view;
+    cache_column column;
+    OK(cache_get(s.rows, 1, &view));
+    OK(cache_view_column(&view, 0, &column));
+    cr_assert_eq(rows::first_wrong(column.data, 1000, 1, 0), -1);
+    RIGHT(check_rows(s.rows, 2, 4));
+}
+
+Test(fork, views_of_the_parent_are_readable_in_the_child_after_the_session_ended) {
+    Session s;
+    RIGHT(put_rows(s.rows, 0, 10));
+    cache_view view;
+    OK(cache_get(s.rows, 5, &view));
+    int gate[2];
+    cr_assert_eq(pipe(gate), 0);
+    const pid_t child = spawn([&] {
+        char byte;
+        (void)!read(gate[0], &byte, 1);
+        return rows::Row(5).difference(view);
+    });
+    OK(cache_session_destroy(s.client, s.id));
+    cr_assert_eq(write(gate[1], "x", 1), 1);
+    join(child);
+}
+
+Test(fork, the_child_goes_on_when_its_parent_has_ended) {
+    Session s;
+    int done[2];
+    cr_assert_eq(pipe(done), 0);
+    join(spawn([&] { // the parent of the child that counts
+        std::string wrong = put_rows(s.rows, 0, 100);
+        if (!wrong.empty()) return wrong;
+        const pid_t parent = getpid();
+        spawn([&, parent] {
+            while (getppid() == parent) usleep(1000);
+            const std::string late = check_rows(s.rows, 0, 100) + put_rows(s.rows, 100, 2000) + check_rows(s.rows, 0, 2000);
+            const char verdict = late.empty() ? 'y' : 'n';
+            if (!late.empty()) fprintf(stderr, "orphan: %s\n", late.c_str());
+            (void)!write(done[1], &verdict, 1);
+            return late;
+        });
+        return std::string();
+    }));
+    close(done[1]);
+    char verdict = 0;
+    cr_assert_eq(read(done[0], &verdict, 1), 1);
+    cr_assert_eq(verdict, 'y');
+    RIGHT(check_rows(s.rows, 0, 2000));
+}
+
+Test(fork, closing_in_the_child_takes_nothing_from_the_parent) {
+    Session s;
+    RIGHT(put_rows(s.rows, 0, 10));
+    join(spawn([&] {
+        if (cache_close(s.rows) || cache_disconnect(s.client)) return std::string(cache_last_error());
+        return std::string();
+    }));
+    RIGHT(put_rows(s.rows, 10, 1000));
+    RIGHT(check_rows(s.rows, 0, 1000));
+    uint32_t id;
+    OK(cache_session_create(s.client, &id));
+}
+
+Test(fork, control_calls_work_in_the_child) {
+    Session s;
+    join(spawn([&]() -> std::string {
+        uint32_t id;
+        cache *handle;
+        if (cache_session_create(s.client, &id) || cache_open(s.client, id, 1, nullptr, &handle)) return cache_last_error();
+        return put_rows(handle, 0, 10) + check_rows(handle, 0, 10);
+    }));
+    uint32_t id;
+    OK(cache_session_create(s.client, &id));
+}
+
+Test(fork, while_another_thread_writes_leaves_the_child_able_to_write) {
+    Session s;
+    std::atomic<bool> stop{false};
+    std::atomic<int64_t> written{0};
+    std::string wrong;
+    std::thread writer([&] {
+        for (int64_t id = 0; !stop.load() && wrong.empty() && id < 200000; id++, written.store(id))
+            wrong = rows::put(s.rows, id, 100) ? cache_last_error() : "";
+    });
+    while (written.load() < 100) std::this_thread::yield();
+    for (int round = 0; round < 24; round++)
+        join(spawn([&, round] { return put_rows(s.rows, 1000000 + round * 50, 1000050 + round * 50); }));
+    stop.store(true);
+    writer.join();
+    RIGHT(wrong);
+    for (int64_t id = 0; id < written.load(); id++) RIGHT(rows::check(s.rows, id, 100));
+    RIGHT(check_rows(s.rows, 1000000, 1000000 + 24 * 50));
+}

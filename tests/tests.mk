@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# The test programs: $(BUILD)/tests/NAME from tests/{unit,capi,stress,crash}/NAME.{cc,c}. Included by the Makefile.
+#
+#   unit    Criterion, linked with the archive: what is behind the version script
+#   capi    Criterion, linked with libcache.so: what a user can call
+#   stress  plain programs [threads [seconds [seed]]], linked with the archive; those of tsan_tests under TSan as well
+#   crash   plain programs, linked with an archive that has the pause points of core/common/pause.h compiled in
+
+TESTS := $(BUILD)/tests
+TEST_SUPPORT := $(TESTS)/support
+
+support_obj := $(call objects,$(filter-out %/check_region.cc,$(wildcard tests/support/*.cc)))
+unit_tests := $(patsubst tests/unit/%.cc,$(TESTS)/%,$(wildcard tests/unit/*.cc))
+capi_c_tests := $(patsubst tests/capi/%.c,$(TESTS)/%,$(filter-out %/installed.c,$(wildcard tests/capi/*.c)))
+capi_cc_tests := $(patsubst tests/capi/%.cc,$(TESTS)/%,$(wildcard tests/capi/*.cc))
+installed_tests := $(TESTS)/installed_c11 $(TESTS)/installed_cxx17
+stress_tests := $(patsubst tests/stress/%.cc,$(TESTS)/%,$(wildcard tests/stress/*.cc))
+crash_tests := $(patsubst tests/crash/%.cc,$(TESTS)/%,$(wildcard tests/crash/*.cc))
+# Stress programs whose threads meet in one mapping, which is all that TSan can see.
+tsan_tests := $(addprefix $(TESTS)/,index_exactly_once lending)
+
+.PHONY: tests tests-asan tests-tsan test-asan test-tsan
+ifeq ($(SAN),thread)
+tests: $(tsan_tests) # Criterion does not start under TSan
+else ifeq ($(SAN),address)
+tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(BIN)/cache_server $(TEST_SUPPORT)/check_region
+else
+tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(stress_tests) $(crash_tests) \
+  $(BIN)/cache_server $(TEST_SUPPORT)/check_region
+endif
+
+# Sanitized builds live in folders of their own, so one make can have all three.
+SAN_BUILD = $(MAKE) --no-print-directory SAN=$(1) BUILD=$(BUILD)/$(1) tests
+tests-asan:
+	@$(call SAN_BUILD,address)
+tests-tsan:
+	@$(call SAN_BUILD,thread)
+test-asan: tests-asan
+	@$(PYTHON) tests/run.py --build $(BUILD)/address --no-pytest
+test-tsan: tests-tsan
+	@$(PYTHON) tests/run.py --build $(BUILD)/thread --no-pytest
+
+# ---- linking -----------------------------------------------------------------------------------------------------------
+RPATH_LIB := -Wl,-rpath,'$$ORIGIN/../lib'
+
+# The broker's parts that need no process of their own, for white-box tests.
+$(TEST_SUPPORT)/server.a: $(call objects,$(filter-out %/main.cc $(client_src),$(server_src)))
+	@mkdir -p $(@D)
+	@rm -f $@
+	ar rcs $@ $^
+WHITE_BOX := $(TEST_SUPPORT)/server.a $(LIB)/libcache_core.a
+
+$(unit_tests): $(TESTS)/%: $(OBJ)/tests/unit/%.o $(support_obj) $(WHITE_BOX)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^ -lcriterion -lspdlog -lfmt
+$(capi_c_tests) $(capi_cc_tests): $(TESTS)/%: $(OBJ)/tests/capi/%.o $(support_obj) $(LIB)/libcache.so
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lcriterion $(RPATH_LIB)
+$(stress_tests): $(TESTS)/%: $(OBJ)/tests/stress/%.o $(support_obj) $(WHITE_BOX)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^ -lspdlog -lfmt
+$(TEST_SUPPORT)/check_region: $(OBJ)/tests/support/check_region.o $(LIB)/libcache_core.a
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^
+
+# ---- a program that knows only what is installed: the header in C11 and C++17, and the library ---------------------------
+INSTALLED := $(TESTS)/installed
+$(INSTALLED)/include/libcache.h: capi/libcache.h
+	@mkdir -p $(@D)
+	cp $< $@
+$(TESTS)/installed_c11: tests/capi/installed.c $(INSTALLED)/include/libcache.h $(LIB)/libcache.so $(support_obj)
+	$(CC) -std=c11 -pedantic-errors -Wall -Wextra -Werror $(SANFLAGS) -I$(INSTALLED)/include -Itests/support \
+	  -c $< -o $@.o
+	$(CXX) $(LDFLAGS) -o $@ $@.o $(support_obj) -L$(LIB) -lcache $(RPATH_LIB)
+	@rm -f $@.o
+$(TESTS)/installed_cxx17: tests/capi/installed.c $(INSTALLED)/include/libcache.h $(LIB)/libcache.so $(support_obj)
+	$(CXX) -std=c++17 -x c++ -pedantic-errors -Wall -Wextra -Werror $(SANFLAGS) -I$(INSTALLED)/include \
+	  -Itests/support -c $< -o $@.o
+	$(CXX) $(LDFLAGS) -o $@ $@.o $(support_obj) -L$(LIB) -lcache $(RPATH_LIB)
+	@rm -f $@.o
+
+# ---- crash programs: the client once more, with pause points ------------------------------------------------------------
+# Every point is passed and died at: the list is made from the sources, so that none is forgotten.
+pause_objects = $(patsubst %,$(OBJ)/pause/%.o,$(basename $(1)))
+pause_obj := $(call pause_objects,$(client_src) $(capi_src))
+pause_objects_crash := $(call pause_objects,$(wildcard tests/crash/*.cc))
+$(pause_objects_crash): override CPPFLAGS += -I$(TESTS)/include
+$(OBJ)/pause/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) -DLIBCACHE_PAUSE_POINTS $(CXXFLAGS) -c $< -o $@
+PAUSE_POINTS := $(TESTS)/include/pause_points.inc
+$(PAUSE_POINTS): $(filter core/store/% core/client/%,$(client_src))
+	@mkdir -p $(@D)
+	sed -n 's/.*LIBCACHE_PAUSE(\("[^"]*"\)).*/\1,/p' $^ >$@
+$(pause_objects_crash): $(PAUSE_POINTS)
+$(crash_tests): $(TESTS)/%: $(OBJ)/pause/tests/crash/%.o $(support_obj) $(pause_obj)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^
+
+-include $(patsubst %.o,%.d,$(support_obj) $(pause_obj) $(OBJ)/tests/support/check_region.o \
+  $(call objects,$(wildcard tests/unit/*.cc tests/capi/*.c tests/capi/*.cc tests/stress/*.cc)) \
+  $(call pause_objects,$(wildcard tests/crash/*.cc)))
