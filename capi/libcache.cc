@@ -13,8 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <sys/syscall.h>
 #include <system_error>
 #include <type_traits>
+#include <unistd.h>
 
 #define LIBCACHE_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -62,6 +64,8 @@ template <typename Stats> int copy_stats(const Stats &from, Stats *to, const cha
     const uint32_t size = to->size;
     if (size < sizeof(uint32_t)) return fail(CACHE_EINVAL, "%s.size is %u; set it to sizeof(%s)", name, size, name);
     memcpy(to, &from, std::min<size_t>(size, sizeof from));
+    if (size > sizeof from)
+        memset(reinterpret_cast<char *>(to) + sizeof from, 0, size - sizeof from); // of a newer header
     to->size = size;
     return 0;
 }
@@ -104,6 +108,29 @@ int make_config(const cache_client_options *given, ClientConfig *config) {
     config->socket_path =
         options.socket_path != nullptr ? options.socket_path : socket_path(server_folder(geteuid()), config->port);
     return 0;
+}
+
+// Names and labels are shown to people and written into JSON.
+bool is_utf8(const char *text) {
+    const auto *at = reinterpret_cast<const unsigned char *>(text);
+    while (*at != 0) {
+        const unsigned lead = *at++;
+        const int follow = lead < 0x80                   ? 0
+                           : lead >= 0xc2 && lead < 0xe0 ? 1
+                           : lead >= 0xe0 && lead < 0xf0 ? 2
+                           : lead >= 0xf0 && lead < 0xf5 ? 3
+                                                         : -1;
+        if (follow < 0) return false;
+        if (follow >= 2) { // no overlong forms, no surrogates, nothing above U+10FFFF
+            const unsigned next = *at;
+            if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) || (lead == 0xf0 && next < 0x90) ||
+                (lead == 0xf4 && next > 0x8f))
+                return false;
+        }
+        for (int i = 0; i < follow; i++)
+            if ((*at++ & 0xc0) != 0x80) return false;
+    }
+    return true;
 }
 
 template <size_t N, size_t M> void copy_string(char (&to)[N], const char (&from)[M]) {
@@ -186,6 +213,28 @@ void info_of(const cache_client &client, const wire::Info &i, cache_server_stats
     snprintf(s->socket_path, sizeof s->socket_path, "%s", client.config.socket_path.c_str());
 }
 
+// The connection closes when nothing is served any more; the process itself ends a moment later.
+int stop_server(cache_client &client) {
+    wire::Message message{};
+    if (int rc = client.request(wire::Type::ServerInfo, message); rc != 0) return rc;
+    // -1 where the server is in a pid namespace that is not ours: then the connection has to do
+    const Fd keeper(static_cast<int>(syscall(SYS_pidfd_open, message.u.info.keeper_pid, 0)));
+    std::shared_ptr<Connection> connection;
+    {
+        std::lock_guard lock(this_process().mutex);
+        if (int rc = client.here(&connection); rc != 0) return rc;
+    }
+    message = {};
+    message.header.type = static_cast<uint32_t>(wire::Type::Stop);
+    const int64_t timeout_ns = client.config.timeout_ns;
+    if (int rc = connection->request(message, timeout_ns); rc != 0) return rc;
+    if (int rc = connection->wait_closed(timeout_ns); rc != 0) return rc;
+    if (keeper && wait_readable(keeper.get(), now_ns() + timeout_ns) == 0)
+        return fail(CACHE_ETIMEOUT, "the server on port %u serves no more, but its process has not ended",
+                    client.config.port);
+    return 0;
+}
+
 } // namespace
 
 LIBCACHE_EXPORT int cache_connect(const cache_client_options *options, cache_client **client) noexcept {
@@ -202,6 +251,9 @@ LIBCACHE_EXPORT int cache_connect(const cache_client_options *options, cache_cli
 }
 
 LIBCACHE_EXPORT int cache_disconnect(cache_client *client) noexcept {
+    // In a forked child the connection is the parent's, whose threads may have been changing it at the fork.
+    if (client != nullptr && !client->connection->of_this_process())
+        return guarded([&] { return client->forget(), 0; });
     delete client;
     return 0;
 }
@@ -227,6 +279,7 @@ LIBCACHE_EXPORT int cache_session_open(cache_client *client, const char *name, u
     for (size_t i = 0; i < length; i++)
         if (static_cast<unsigned char>(name[i]) < 32 || name[i] == 127)
             return fail(CACHE_EINVAL, "a session's name has no control characters; byte %zu is %d", i, name[i]);
+    if (!is_utf8(name)) return fail(CACHE_EINVAL, "the session's name is not UTF-8");
     return guarded([&] {
         wire::Message message{};
         memcpy(message.u.session.name, name, length);
@@ -265,17 +318,7 @@ LIBCACHE_EXPORT int cache_server_info(cache_client *client, cache_server_stats *
 
 LIBCACHE_EXPORT int cache_server_stop(cache_client *client) noexcept {
     if (client == nullptr) return null_argument("client");
-    return guarded([&] {
-        std::shared_ptr<Connection> connection;
-        {
-            std::lock_guard lock(this_process().mutex);
-            if (int rc = client->here(&connection); rc != 0) return rc;
-        }
-        wire::Message message{};
-        message.header.type = static_cast<uint32_t>(wire::Type::Stop);
-        if (int rc = connection->request(message); rc != 0) return rc;
-        return connection->wait_closed();
-    });
+    return guarded([&] { return stop_server(*client); });
 }
 
 LIBCACHE_EXPORT int cache_open(cache_client *client, uint32_t session_id, uint32_t cache_id, const cache_options *given,
@@ -286,6 +329,8 @@ LIBCACHE_EXPORT int cache_open(cache_client *client, uint32_t session_id, uint32
     return guarded([&] {
         cache_options options;
         if (int rc = copy_options(given, &options, "cache_options"); rc != 0) return rc;
+        if (options.label != nullptr && !is_utf8(options.label))
+            return fail(CACHE_EINVAL, "cache_options.label is not UTF-8");
         return open_cache(*client, session_id, cache_id, &options, handle);
     });
 }

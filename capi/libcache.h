@@ -21,6 +21,7 @@
  * fork. A handle opened before fork() works in the child: reads go on at once, the first write connects the child
  *   anew. A reservation made before fork belongs to the parent: in the child commit and abort are CACHE_EINVAL, and
  *   the memory of its columns is not mapped there. After vfork() and in a signal handler no call is allowed.
+ * Cancellation. A thread inside a call must not be cancelled with pthread_cancel().
  * Blocking. cache_get, cache_get_batch, cache_gather, cache_contains and cache_scan never wait and, for rows in
  *   memory, make no system call. Calls that may wait have a deadline (cache_client_options.timeout_ms).
  */
@@ -272,17 +273,17 @@ int cache_flush(cache *handle) CACHE_NOEXCEPT;
 int cache_get(cache *handle, int64_t row_id, cache_view *view) CACHE_NOEXCEPT;
 
 /* Finds n rows, fetching their memory ahead: faster than n times cache_get. Returns the number of hits; a miss
- * leaves views[i].cache NULL. */
+ * leaves views[i].cache NULL. A negative id: CACHE_EINVAL. */
 int64_t cache_get_batch(cache *handle, const int64_t *row_ids, size_t n, cache_view *views) CACHE_NOEXCEPT;
 
 /* Copies column `column` of n rows into dst, row i at i * stride bytes. A shorter column leaves the rest of its place
  * as it was. found[i] is set to 1 or 0; with found NULL a miss is CACHE_ENOTFOUND, after all rows were tried.
  * Returns the number of rows copied. A column longer than the stride, or missing in a row: CACHE_EINVAL, nothing is
- * written for that row (found 0), the others are copied. */
+ * written for that row (found 0), the others are copied. A negative id: CACHE_EINVAL at once. */
 int64_t cache_gather(cache *handle, const int64_t *row_ids, size_t n, uint32_t column, void *dst, size_t stride,
                      uint8_t *found) CACHE_NOEXCEPT;
 
-/* found[i] = 1 where the row is there. Returns how many are. */
+/* found[i] = 1 where the row is there. Returns how many are. A negative id: CACHE_EINVAL. */
 int64_t cache_contains(cache *handle, const int64_t *row_ids, size_t n, uint8_t *found) CACHE_NOEXCEPT;
 
 /* Lists row ids. *cursor is 0 at first; returns how many ids were written (at most n), 0 at the end. Each row that

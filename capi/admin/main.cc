@@ -7,7 +7,9 @@
 #include "capi/admin/output.h"
 
 #include <exception>
+#include <fcntl.h>
 #include <iostream>
+#include <unistd.h>
 
 namespace admin {
 namespace {
@@ -55,6 +57,16 @@ int perform(const Arguments &arguments) {
     return status;
 }
 
+// A closed standard stream would make the next file that is opened take its number. Writing to what stands there now
+// fails as it did before.
+void fill_closed_streams() {
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int main_program(const std::vector<std::string> &words) {
     if (words.empty()) {
         std::cerr << kHelp;
@@ -67,6 +79,7 @@ int main_program(const std::vector<std::string> &words) {
 } // namespace admin
 
 int main(int argc, char **argv) {
+    admin::fill_closed_streams();
     try {
         return admin::main_program({argv + (argc > 0), argv + argc});
     } catch (const std::exception &error) { // ArgumentError, a full stdout, no memory

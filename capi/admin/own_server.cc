@@ -56,6 +56,7 @@ void prepare_server(const Signals &signals, const Capture &output, pid_t parent)
     dup2(nothing, STDIN_FILENO);
     output.redirect(STDOUT_FILENO);
     output.redirect(STDERR_FILENO);
+    leave_descriptors_behind();
 }
 
 } // namespace

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +57,11 @@ pid_t start_process(const std::vector<std::string> &words, const std::function<v
     if (error == 0) return pid;
     if (pid > 0) wait_process(pid);
     throw CannotRun(words[0], error);
+}
+
+// A kernel before 5.11 refuses; then it inherits them, as any program does.
+void leave_descriptors_behind() {
+    (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 }
 
 int wait_process(pid_t pid) {

@@ -20,6 +20,9 @@ struct CannotRun : Failure {
 // before the program does. Returns its pid; throws CannotRun.
 pid_t start_process(const std::vector<std::string> &words, const std::function<void()> &prepare = {});
 
+// In a child that becomes a server: it outlives its caller and must not keep the caller's pipes and locks open.
+void leave_descriptors_behind();
+
 int wait_process(pid_t pid); // the status as waitpid gives it
 
 // The status in a shell's numbers: what the program returned, or 128 + the signal that ended it.

@@ -93,8 +93,8 @@ void server_settings(const cache_server_stats &server, Output &output) {
         setting("tcp port", server.tcp_port ? std::to_string(server.tcp_port) : "None: another user's server has it"));
     output.line(
         setting("memory", mebibytes(server.memory_used_bytes) + " used of " + mebibytes(server.memory_limit_bytes)));
-    output.line(
-        setting("backing", std::string(server.huge_pages ? "huge pages: " : "memfd: ") + server.backing_reason));
+    output.line(setting("backing", server.huge_pages ? "huge pages" : "memfd"));
+    output.line(setting("backing reason", server.backing_reason));
     output.line(setting("process id", std::to_string(server.keeper_pid)));
     output.line(
         setting("supervised", server.supervised ? "yes" : "no: the keeper has ended, nobody restarts the server"));

@@ -43,6 +43,7 @@ int start_for_json(const Arguments &arguments, Output &output) {
     const pid_t pid = start_process(server_words(arguments), [&] {
         out.redirect(STDOUT_FILENO);
         err.redirect(STDERR_FILENO);
+        leave_descriptors_behind();
     });
     const int status = status_of(wait_process(pid));
     if (status != 0) throw Failure(err.text());
@@ -61,7 +62,7 @@ int start_for_json(const Arguments &arguments, Output &output) {
 
 int start(const Arguments &arguments, Output &output) {
     if (output.json()) return start_for_json(arguments, output);
-    return status_of(wait_process(start_process(server_words(arguments))));
+    return status_of(wait_process(start_process(server_words(arguments), leave_descriptors_behind)));
 }
 
 } // namespace admin

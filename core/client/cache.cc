@@ -50,7 +50,7 @@ int map_region(int fd, std::shared_ptr<Region> *made) {
     if (int rc = region->map.open(fd, RegionAccess::Read); rc != 0) return rc;
     const Geometry &g = region->map.geometry();
     region->index.attach(region->map.base(), region->map.base(), g.data_offset, g.region_bytes);
-    region->layouts.attach(region->map.base(), g.data_offset);
+    region->layouts.attach(region->map.base(), g.data_offset, g.region_bytes);
     *made = std::move(region);
     return 0;
 }
@@ -63,20 +63,22 @@ OpenUse::~OpenUse() {
     wire::Message message{};
     message.header.type = static_cast<uint32_t>(wire::Type::Close);
     message.u.region = id;
-    (void)connection->request(message); // a server that ended meanwhile takes the slot back by itself
+    const KeepError keep; // of the call that this ends
+    (void)connection->request(
+        message, connection->config().timeout_ns); // a server that ended meanwhile takes the slot back by itself
 }
 
 WriterUse::~WriterUse() {
     if (writer) writer->seal_all();
 }
 
-int WriterUse::attach() {
+int WriterUse::attach(int64_t timeout_ns) {
     wire::Message message{};
     message.header.type = static_cast<uint32_t>(wire::Type::Attach);
     message.u.region = open_->id;
     Fd fd;
     Connection &connection = *open_->connection;
-    if (int rc = connection.request(message, &fd); rc != 0) return rc;
+    if (int rc = connection.request(message, timeout_ns, &fd); rc != 0) return rc;
     if (!fd) return fail(CACHE_EIO, "the server sent no descriptor for writing; is this process out of descriptors?");
     if (int rc = map_.open(fd.get(), RegionAccess::Write); rc != 0) return rc;
     const RegionHeader &mine = *open_->region->map.header(), &theirs = *map_.header();
@@ -88,17 +90,16 @@ int WriterUse::attach() {
     if (attached.slot >= map_.geometry().slots)
         return fail(CACHE_ECORRUPT, "the server gave out slot %u of %llu", attached.slot,
                     static_cast<unsigned long long>(map_.geometry().slots));
-    writer.emplace(map_, open_->region->map, attached.slot, attached.epoch, connection, open_->region->layouts,
-                   connection.config().timeout_ns);
+    writer.emplace(map_, open_->region->map, attached.slot, attached.epoch, connection, open_->region->layouts);
     return 0;
 }
 
-int WriterUse::request(wire::Type type, wire::Message &message) {
+int WriterUse::request(wire::Type type, int64_t timeout_ns, wire::Message &message) {
     message.header.type = static_cast<uint32_t>(type);
     message.u.build.region_id = open_->id.region_id;
     message.u.build.session_id = open_->id.session_id;
     message.u.build.cache_id = open_->id.cache_id;
-    return open_->connection->request(message);
+    return open_->connection->request(message, timeout_ns);
 }
 
 int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, const cache_options *options,
@@ -110,7 +111,7 @@ int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, con
     std::shared_ptr<Connection> connection;
     if (int rc = client.here(&connection); rc != 0) return rc;
     Fd fd;
-    if (int rc = connection->request(message, &fd); rc != 0) return rc;
+    if (int rc = connection->request(message, client.config.timeout_ns, &fd); rc != 0) return rc;
     const uint64_t region_id = message.u.opened.region_id;
     std::shared_ptr<OpenUse> open = connection->uses[region_id].lock();
     if (!open) {
@@ -155,6 +156,11 @@ int cache_client::here(std::shared_ptr<libcache::Connection> *found) {
     return 0;
 }
 
+void cache_client::forget() {
+    leak(connection);
+    delete this;
+}
+
 int cache_client::request(libcache::wire::Type type, libcache::wire::Message &message) {
     std::shared_ptr<libcache::Connection> found;
     {
@@ -162,11 +168,17 @@ int cache_client::request(libcache::wire::Type type, libcache::wire::Message &me
         if (int rc = here(&found); rc != 0) return rc;
     }
     message.header.type = static_cast<uint32_t>(type);
-    return found->request(message);
+    return found->request(message, config.timeout_ns);
 }
 
 int cache::gone() const {
     return libcache::fail(CACHE_EGONE, "cache %u of session %u was destroyed", open->id.cache_id, open->id.session_id);
+}
+
+int cache::here(std::shared_ptr<libcache::Connection> *found) {
+    if (open->connection->of_this_process()) return *found = open->connection, 0;
+    std::lock_guard lock(libcache::this_process().mutex);
+    return libcache::Connection::to(config, found);
 }
 
 // The first write of a process through this handle.
@@ -188,7 +200,7 @@ int cache::attach(libcache::WriterUse **found) {
     std::shared_ptr<WriterUse> use = here->writer.lock();
     if (!use) {
         use = std::make_shared<WriterUse>(here);
-        if (int rc = use->attach(); rc != 0) return rc;
+        if (int rc = use->attach(config.timeout_ns); rc != 0) return rc;
         here->writer = use;
     }
     leak(writer_owner_); // the parent's, if there is one
@@ -201,5 +213,8 @@ int cache::attach(libcache::WriterUse **found) {
 cache::~cache() {
     using namespace libcache;
     if (writer_owner_ && writer_owner_->process != &this_process()) leak(writer_owner_);
-    if (!open->connection->of_this_process()) leak(open);
+    if (!open->connection->of_this_process()) {
+        open->region.reset(); // the mapping goes with the last handle, which holds it itself
+        leak(open);
+    }
 }

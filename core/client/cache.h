@@ -47,9 +47,9 @@ class WriterUse {
     WriterUse &operator=(const WriterUse &) = delete;
 
     // Asks the broker for a slot and maps the region for writing.
-    int attach();
+    int attach(int64_t timeout_ns);
     // A request about the build of this region.
-    int request(wire::Type type, wire::Message &message);
+    int request(wire::Type type, int64_t timeout_ns, wire::Message &message);
 
     const Process *const process;
     std::optional<Writer> writer;
@@ -70,6 +70,8 @@ struct cache_client {
 
     // The connection of this process (a forked child makes its own). The caller holds this_process().mutex.
     int here(std::shared_ptr<libcache::Connection> *found);
+    // Ends a handle in a forked child without touching what is its parent's.
+    void forget();
     // One request on it.
     int request(libcache::wire::Type type, libcache::wire::Message &message);
 };
@@ -97,6 +99,8 @@ struct cache {
         return header()->state.load(std::memory_order_acquire) == static_cast<uint64_t>(libcache::CacheState::Live);
     }
     int gone() const; // CACHE_EGONE with its sentence
+    // The connection of this process to the cache's server: in a forked child, one of its own.
+    int here(std::shared_ptr<libcache::Connection> *found);
 
     ~cache(); // the caller holds this_process().mutex
 

@@ -100,6 +100,7 @@ int Connection::connect() {
         }
         // A broker that died before it said WELCOME left nothing behind: begin again.
         if (!again || now_ns() >= deadline) return rc;
+        poll(nullptr, 0, 20); // whoever closes at once may do so for a while
     }
 }
 
@@ -128,20 +129,23 @@ int Connection::gone() {
 }
 
 int Connection::no_answer() const {
-    return fail(CACHE_ETIMEOUT, "the server on port %u did not answer within %lld ms", config_.port,
-                static_cast<long long>(config_.timeout_ns / 1'000'000));
+    return fail(CACHE_ETIMEOUT, "the server on port %u did not answer before the deadline (timeout_ms); see its log",
+                config_.port);
 }
 
 // Waits for room in the socket at most as long as for an answer.
 int Connection::send(const wire::Message &message, bool credentials) {
     switch (send_packet(socket_.get(), &message, sizeof message, nullptr, 0, credentials)) {
-    case Io::Done:
-        return 0;
-    case Io::WouldBlock:
-        return no_answer();
-    default:
-        return gone();
+    case Io::Done: return 0;
+    case Io::WouldBlock: return no_answer();
+    case Io::Closed: return gone();
+    default: return failed("sending to");
     }
+}
+
+// Something of this process or machine (memory, buffers): the server may well be there.
+int Connection::failed(const char *what) const {
+    return fail(CACHE_EIO, "%s the server on port %u failed: %s", what, config_.port, strerror(errno));
 }
 
 // One well-formed message, or an error. Descriptors that nobody wants are closed.
@@ -152,13 +156,12 @@ int Connection::receive(wire::Message *reply, Fd *fd, int64_t deadline) {
     Fd arrived[1];
     int n_arrived = 1;
     switch (receive_packet(socket_.get(), reply, sizeof *reply, arrived, &n_arrived)) {
-    case Io::Done:
-        break;
+    case Io::Done: break;
     case Io::Bad:
         return fail(CACHE_EVERSION, "the server on port %u sent a message of another size: it is of another version",
                     config_.port);
-    default:
-        return gone();
+    case Io::Closed: return gone();
+    default: return failed("receiving from");
     }
     if (reply->header.magic != wire::kMagic)
         return fail(CACHE_EVERSION, "what answers on %s is no libcache server", config_.socket_path.c_str());
@@ -170,13 +173,13 @@ int Connection::receive(wire::Message *reply, Fd *fd, int64_t deadline) {
     return 0;
 }
 
-int Connection::request(wire::Message &message, Fd *fd) {
+int Connection::request(wire::Message &message, int64_t timeout_ns, Fd *fd) {
     std::lock_guard lock(request_mutex_);
     if (gone_.load(std::memory_order_relaxed)) return gone();
     drain();
     const auto type = static_cast<wire::Type>(message.header.type);
     fill_header(message, type, next_number_++, generation_.load(std::memory_order_relaxed));
-    const int64_t deadline = now_ns() + config_.timeout_ns;
+    const int64_t deadline = now_ns() + timeout_ns;
     if (int rc = send(message); rc != 0) return rc;
     return await_reply(message, fd, deadline);
 }
@@ -194,7 +197,10 @@ int Connection::await_reply(wire::Message &message, Fd *fd, int64_t deadline) {
             if (int rc = send(message); rc != 0) return rc;
             continue;
         }
-        if (reply.header.number != message.header.number || reply.header.type != message.header.type) continue;
+        if (reply.header.number != message.header.number || reply.header.type != message.header.type) {
+            if (fd != nullptr) fd->reset(); // of a request that was given up
+            continue;
+        }
         message = reply;
         return reply.header.status == 0 ? 0 : fail(reply.header.status, "%s", reply.text);
     }
@@ -209,13 +215,10 @@ void Connection::drain() {
             if (message.header.magic == wire::kMagic && is(message, wire::Type::Resume))
                 generation_.store(message.header.generation, std::memory_order_relaxed);
             break;
-        case Io::Bad:
-            break;
+        case Io::Bad: break;
         case Io::WouldBlock:
-            return;
-        default:
-            gone_.store(true, std::memory_order_relaxed);
-            return;
+        case Io::Failed: return;
+        default: gone_.store(true, std::memory_order_relaxed); return;
         }
     }
 }
@@ -228,7 +231,7 @@ bool Connection::send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Wa
     fill_header(message, wire::Type::Stock, 0, generation_.load(std::memory_order_relaxed));
     message.u.want = {region_id, epoch, want.pack(), row_id, slot, 0};
     const Io sent = send_packet(socket_.get(), &message, sizeof message, nullptr, 0, false, false);
-    if (sent == Io::Closed || sent == Io::Failed) gone_.store(true, std::memory_order_relaxed);
+    if (sent == Io::Closed) gone_.store(true, std::memory_order_relaxed);
     return !gone_.load(std::memory_order_relaxed);
 }
 
@@ -240,9 +243,9 @@ bool Connection::alive() {
     return !gone_.load(std::memory_order_relaxed);
 }
 
-int Connection::wait_closed() {
+int Connection::wait_closed(int64_t timeout_ns) {
     std::lock_guard lock(request_mutex_);
-    const int64_t deadline = now_ns() + config_.timeout_ns;
+    const int64_t deadline = now_ns() + timeout_ns;
     wire::Message message;
     for (;;) {
         const int rc = receive(&message, nullptr, deadline);

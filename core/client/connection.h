@@ -35,13 +35,13 @@ class Connection final : public BrokerLink {
 
     // Sends `message` (type and body filled in) and waits for its reply, which replaces it. `fd` receives the reply's
     // descriptor, if any. 0, the reply's status with its text as the error, or a transport error.
-    int request(wire::Message &message, Fd *fd = nullptr);
+    int request(wire::Message &message, int64_t timeout_ns, Fd *fd = nullptr);
 
     bool send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) override;
     bool alive() override;
 
     // Waits until the server has closed the connection (cache_server_stop). 0 or CACHE_ETIMEOUT.
-    int wait_closed();
+    int wait_closed(int64_t timeout_ns);
 
     const ClientConfig &config() const { return config_; }
     bool of_this_process() const { return process_ == &this_process(); }
@@ -56,6 +56,7 @@ class Connection final : public BrokerLink {
     int greet(int64_t deadline, bool *again);
     int receive(wire::Message *reply, Fd *fd, int64_t deadline);
     int await_reply(wire::Message &message, Fd *fd, int64_t deadline);
+    int failed(const char *what) const;
     void drain();
     int send(const wire::Message &message, bool credentials = false);
     int gone();

@@ -36,7 +36,8 @@ inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row
     if (header.check != row_check(header.layout, row_id, header.bytes, header.n_columns))
         return corrupt(handle, row_id, offset, "its header is damaged");
     const uint64_t top = region.index.top();
-    if (header.bytes > top - offset) return corrupt(handle, row_id, offset, "its length leads out of the region");
+    if (offset > top || header.bytes > top - offset)
+        return corrupt(handle, row_id, offset, "its length leads out of the region");
     found->row = row;
     found->bytes = header.bytes;
     found->n_columns = header.n_columns;
@@ -47,7 +48,7 @@ inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row
                    ? 0
                    : corrupt(handle, row_id, offset, "its column table is damaged");
     }
-    found->layout = region.layouts.get(header.layout, top);
+    found->layout = region.layouts.get(header.layout);
     if (found->layout == nullptr || found->layout->n_columns() != header.n_columns ||
         found->layout->row_bytes(found->residue, false) != header.bytes)
         return corrupt(handle, row_id, offset, "it does not fit the layout it names");
@@ -75,13 +76,16 @@ FoundRow found_of(const cache_view &view) {
 }
 
 // The offsets of up to kBlock rows, 0 for a miss: entries first, then rows, so that the misses of the memory overlap.
-void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offsets) {
+int find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offsets) {
+    for (size_t i = 0; i < n; i++)
+        if (row_ids[i] < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_ids[i]));
     for (size_t i = 0; i < n; i++)
         index.prefetch_entry(row_ids[i]);
     for (size_t i = 0; i < n; i++)
         index.prefetch_row(row_ids[i]);
     for (size_t i = 0; i < n; i++)
-        offsets[i] = row_ids[i] < 0 ? 0 : index.find(row_ids[i]);
+        offsets[i] = index.find(row_ids[i]);
+    return 0;
 }
 
 // Copies one column of a checked row. The sentence of a failure names the row.
@@ -133,7 +137,7 @@ int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *vi
     uint64_t offsets[kBlock];
     for (size_t from = 0; from < n; from += kBlock) {
         const size_t count = std::min(kBlock, n - from);
-        find_block(region.index, row_ids + from, count, offsets);
+        if (int rc = find_block(region.index, row_ids + from, count, offsets); rc != 0) return rc;
         for (size_t i = 0; i < count; i++) {
             cache_view &view = views[from + i];
             FoundRow found;
@@ -162,7 +166,7 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
     uint64_t offsets[kBlock];
     for (size_t from = 0; from < n; from += kBlock) {
         const size_t count = std::min(kBlock, n - from);
-        find_block(region.index, row_ids + from, count, offsets);
+        if (int rc = find_block(region.index, row_ids + from, count, offsets); rc != 0) return rc;
         for (size_t i = 0; i < count; i++) {
             const int64_t row_id = row_ids[from + i];
             if (i + 1 < count && offsets[i + 1] != 0) prefetch_bytes(region.map.base() + offsets[i + 1]);
@@ -188,7 +192,7 @@ int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *
     uint64_t offsets[kBlock];
     for (size_t from = 0; from < n; from += kBlock) {
         const size_t count = std::min(kBlock, n - from);
-        find_block(handle.region->index, row_ids + from, count, offsets);
+        if (int rc = find_block(handle.region->index, row_ids + from, count, offsets); rc != 0) return rc;
         for (size_t i = 0; i < count; i++)
             hits += found[from + i] = offsets[i] != 0;
     }

@@ -19,10 +19,11 @@ int read_schema(cache &handle, std::string *names) {
         return fail(CACHE_ENOTFOUND, "cache %u of session %u has no column names yet", handle.open->id.cache_id,
                     handle.open->id.session_id);
     const uint64_t offset = region.index.row_offset(entry);
+    const uint64_t top = region.index.top();
     cache_column column;
     RowHeader header{};
     if (offset != 0) memcpy(&header, region.map.base() + offset, sizeof header);
-    if (header.layout != kLayoutRow || header.bytes > region.index.top() - offset ||
+    if (header.layout != kLayoutRow || offset > top || header.bytes > top - offset ||
         !read_inline_column(region.map.base() + offset, header.bytes, header.n_columns, 0, &column))
         return fail(CACHE_ECORRUPT, "the column names of cache %u of session %u are damaged", handle.open->id.cache_id,
                     handle.open->id.session_id);
@@ -51,7 +52,7 @@ int set_schema(cache &handle, const char *const *names, uint32_t n_names) {
         if (rc = handle.writer(&use); rc != 0) return rc;
         const auto bytes = static_cast<int64_t>(all.size());
         const cache_column column{all.data(), all.size(), &bytes, CACHE_BYTES, 1, {}};
-        rc = use->writer->store_schema(*Layout::of(&column, 1), all.data());
+        rc = use->writer->store_schema(*Layout::of(&column, 1), all.data(), handle.config.timeout_ns);
         if (rc <= 0) return rc;
         rc = read_schema(handle, &stored); // another process was first
     }

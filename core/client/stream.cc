@@ -29,7 +29,7 @@ int begin_build(cache &handle, int64_t *resume_at) {
     WriterUse *use = nullptr;
     if (int rc = handle.writer(&use); rc != 0) return rc;
     wire::Message message{};
-    if (int rc = use->request(wire::Type::BuildBegin, message); rc != 0) return rc;
+    if (int rc = use->request(wire::Type::BuildBegin, handle.config.timeout_ns, message); rc != 0) return rc;
     if (message.u.build.built != 0) {
         *resume_at = static_cast<int64_t>(handle.header()->next.load(std::memory_order_acquire)); // [append]
         return 1;
@@ -48,7 +48,7 @@ int end_build(cache &handle) {
                     handle.open->id.cache_id, handle.open->id.session_id);
     wire::Message message{};
     message.u.build.term = term;
-    const int rc = use->request(wire::Type::BuildDone, message);
+    const int rc = use->request(wire::Type::BuildDone, handle.config.timeout_ns, message);
     if (rc == 0) use->build_term.store(0, std::memory_order_relaxed);
     return rc;
 }
@@ -57,6 +57,8 @@ int wait_build(cache &handle, int64_t timeout_ms) {
     const RegionHeader &header = *handle.header();
     const int64_t deadline =
         timeout_ms < 0 ? INT64_MAX : now_ns() + std::min<int64_t>(timeout_ms, 1LL << 40) * 1'000'000;
+    std::shared_ptr<Connection> connection;
+    if (int rc = handle.here(&connection); rc != 0) return rc;
     for (;;) {
         if (!handle.live()) return handle.gone();
         const uint32_t seen = header.build_futex.load(std::memory_order_acquire); // before looking: no lost wake-up
@@ -70,7 +72,7 @@ int wait_build(cache &handle, int64_t timeout_ms) {
             return fail(CACHE_ETIMEOUT, "cache %u of session %u is still being built after %lld ms",
                         handle.open->id.cache_id, handle.open->id.session_id, static_cast<long long>(timeout_ms));
         // A server that is gone cannot tell that the builder has ended.
-        if (handle.open->connection->of_this_process() && !handle.open->connection->alive())
+        if (!connection->alive())
             return fail(CACHE_ESERVER, "the server has ended while cache %u of session %u was being built",
                         handle.open->id.cache_id, handle.open->id.session_id);
         futex_wait(&header.build_futex, seen, std::min(left, kLookAtServerEveryNs));

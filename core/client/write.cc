@@ -26,7 +26,7 @@ bool has_data(const cache_column *columns, uint32_t n_columns) {
 
 int find_layout(cache &handle, const cache_column *columns, uint32_t n_columns, bool reserving, RowLayout *found) {
     Region &region = *handle.region;
-    const int number = columns != nullptr ? region.layouts.find(columns, n_columns, region.index.top()) : -1;
+    const int number = columns != nullptr ? region.layouts.find(columns, n_columns) : -1;
     if (number < 0 || !(reserving || has_data(columns, n_columns))) {
         // Columns that match a stored layout are right; others may be anything.
         if (int rc = check_columns(columns, n_columns, reserving); rc != 0) return rc;
@@ -35,16 +35,16 @@ int find_layout(cache &handle, const cache_column *columns, uint32_t n_columns, 
         return 0;
     }
     found->number = static_cast<uint32_t>(number);
-    found->layout = region.layouts.get(found->number, region.index.top());
+    found->layout = region.layouts.get(found->number);
     return found->layout != nullptr ? 0 : fail(CACHE_ECORRUPT, "layout %d of the cache is damaged", number);
 }
 
 // Stores a layout that is new to the cache, so that rows can name it. When the table is full, rows carry their own.
 int store_layout(cache &handle, WriterUse &use, RowLayout *row) {
     if (row->number != kInlineLayout) return 0;
-    if (int rc = use.writer->store_layout(*row->own, &row->number); rc != 0) return rc;
+    if (int rc = use.writer->store_layout(*row->own, handle.config.timeout_ns, &row->number); rc != 0) return rc;
     if (row->number == kInlineLayout) return 0;
-    row->layout = handle.region->layouts.get(row->number, handle.region->index.top());
+    row->layout = handle.region->layouts.get(row->number);
     return row->layout != nullptr ? 0 : fail(CACHE_ECORRUPT, "layout %u of the cache is damaged", row->number);
 }
 
@@ -58,7 +58,8 @@ char *column_address(const Writer::Place &place, const RowLayout &row, uint32_t 
 int place_columns(cache &handle, int64_t row_id, RowLayout *row, WriterUse **use, Writer::Place *place) {
     if (int rc = handle.writer(use); rc != 0) return rc;
     if (int rc = store_layout(handle, **use, row); rc != 0) return rc;
-    if (int rc = (*use)->writer->place({row->layout, row->number, row_id}, place); rc != 0) return rc;
+    if (int rc = (*use)->writer->place({row->layout, row->number, row_id, handle.config.timeout_ns}, place); rc != 0)
+        return rc;
     if (row->number == kInlineLayout)
         memcpy(place->address + sizeof(RowHeader), row->layout->table(), row->layout->table_bytes());
     return 0;

@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 namespace libcache {
 namespace {
@@ -32,6 +33,15 @@ int note_miss(int64_t row_id, uint32_t session_id, uint32_t cache_id) {
     return CACHE_ENOTFOUND;
 }
 
+KeepError::KeepError() : missed_row_(last.missed_row) {
+    memcpy(text_, last.text, sizeof text_);
+}
+
+KeepError::~KeepError() {
+    memcpy(last.text, text_, sizeof text_);
+    last.missed_row = missed_row_;
+}
+
 const char *last_error() {
     if (last.missed_row >= 0) {
         snprintf(last.text, sizeof last.text, "row %lld is not in cache %u of session %u",
@@ -43,42 +53,24 @@ const char *last_error() {
 
 const char *code_text(int code) {
     switch (code) {
-    case CACHE_OK:
-        return "success";
-    case CACHE_EINVAL:
-        return "an argument is not allowed";
-    case CACHE_ENOTFOUND:
-        return "not found: a miss";
-    case CACHE_EFULL:
-        return "the memory limit is used up";
-    case CACHE_EGONE:
-        return "the session or the cache was destroyed";
-    case CACHE_ESERVER:
-        return "no server is reachable, or it has ended";
-    case CACHE_EVERSION:
-        return "the other side is of another version";
-    case CACHE_ECONFLICT:
-        return "the cache exists with other contents (tag or schema)";
-    case CACHE_EBUILDING:
-        return "another process is building this cache";
-    case CACHE_ECORRUPT:
-        return "shared memory is damaged";
-    case CACHE_EIO:
-        return "a system call failed";
-    case CACHE_ENOSESSION:
-        return "no session has this id";
-    case CACHE_ENOMEM:
-        return "this process is out of memory";
-    case CACHE_EPERM:
-        return "not permitted";
-    case CACHE_ETIMEOUT:
-        return "no answer before the deadline";
-    case CACHE_ENOTSUP:
-        return "not supported";
-    case CACHE_ELIMIT:
-        return "a fixed limit is reached";
-    default:
-        return code >= 0 ? "success" : "unknown error code";
+    case CACHE_OK: return "success";
+    case CACHE_EINVAL: return "an argument is not allowed";
+    case CACHE_ENOTFOUND: return "not found: a miss";
+    case CACHE_EFULL: return "the memory limit is used up";
+    case CACHE_EGONE: return "the session or the cache was destroyed";
+    case CACHE_ESERVER: return "no server is reachable, or it has ended";
+    case CACHE_EVERSION: return "the other side is of another version";
+    case CACHE_ECONFLICT: return "the cache exists with other contents (tag or schema)";
+    case CACHE_EBUILDING: return "another process is building this cache";
+    case CACHE_ECORRUPT: return "shared memory is damaged";
+    case CACHE_EIO: return "a system call failed";
+    case CACHE_ENOSESSION: return "no session has this id";
+    case CACHE_ENOMEM: return "this process is out of memory";
+    case CACHE_EPERM: return "not permitted";
+    case CACHE_ETIMEOUT: return "no answer before the deadline";
+    case CACHE_ENOTSUP: return "not supported";
+    case CACHE_ELIMIT: return "a fixed limit is reached";
+    default: return code >= 0 ? "success" : "unknown error code";
     }
 }
 

@@ -25,8 +25,7 @@ int make_server_folder(const std::string &folder) {
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return fail(CACHE_EIO, "cannot make the folder %s for the server's socket: %s", path, strerror(errno));
     struct stat status;
-    if (lstat(path, &status) != 0)
-        return fail(CACHE_EIO, "cannot look at the folder %s: %s", path, strerror(errno));
+    if (lstat(path, &status) != 0) return fail(CACHE_EIO, "cannot look at the folder %s: %s", path, strerror(errno));
     if (!S_ISDIR(status.st_mode))
         return fail(CACHE_EPERM, "%s is not a folder: remove it, or set LIBCACHE_DIR to another place", path);
     if (status.st_uid != geteuid())

@@ -7,7 +7,7 @@
 
 namespace libcache {
 
-std::string server_folder(uid_t uid);                         // no check
+std::string server_folder(uid_t uid);                              // no check
 std::string socket_path(const std::string &folder, unsigned port); // <folder>/cache_server.<port>
 // Makes the folder (0700) if it is missing; refuses one that is not a directory of this user. 0 or CACHE_E*.
 int make_server_folder(const std::string &folder);

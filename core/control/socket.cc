@@ -16,14 +16,11 @@ constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMaxFds) + CMSG_SPACE(
 
 Io io_of_errno() {
     switch (errno) {
-    case EAGAIN:
-        return Io::WouldBlock;
+    case EAGAIN: return Io::WouldBlock;
     case EPIPE:
     case ECONNRESET:
-    case ENOTCONN:
-        return Io::Closed;
-    default:
-        return Io::Failed;
+    case ENOTCONN: return Io::Closed;
+    default: return Io::Failed;
     }
 }
 
@@ -99,7 +96,7 @@ Io receive_packet(int socket, void *data, uint32_t bytes, Fd *fds, int *n_fds, i
     while (got < 0 && errno == EINTR);
     if (got < 0) return io_of_errno();
 
-    bool whole = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+    bool whole = (message.msg_flags & MSG_TRUNC) == 0;
     for (cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level != SOL_SOCKET) continue;
         if (c->cmsg_type == SCM_RIGHTS) whole &= keep_descriptors(c, fds, room, &kept);
@@ -108,6 +105,12 @@ Io receive_packet(int socket, void *data, uint32_t bytes, Fd *fds, int *n_fds, i
             memcpy(&peer, CMSG_DATA(c), sizeof peer);
             *peer_pid = peer.pid;
         }
+    }
+    // The kernel drops descriptors that this process has no number left for. The message itself is whole.
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+        while (kept > 0)
+            fds[--kept].reset();
+        whole = whole && room > 0;
     }
     if (n_fds) *n_fds = kept;
     if (got == 0) return Io::Closed; // an empty packet is no message either

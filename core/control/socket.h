@@ -42,8 +42,8 @@ enum class Io { Done, WouldBlock, Closed, Bad /* wrong size, truncated descripto
 Io send_packet(int socket, const void *data, uint32_t bytes, const int *fds = nullptr, int n_fds = 0,
                bool credentials = false, bool wait = true);
 
-// Receives one packet of exactly `bytes`. Descriptors arrive close-on-exec; those that do not fit are closed and the
-// packet is Bad. peer_pid (may be NULL): the pid of SCM_CREDENTIALS, or 0.
+// Receives one packet of exactly `bytes`. *n_fds: in the room in fds, out how many came. They arrive close-on-exec;
+// those that do not fit are closed and the packet is Bad. peer_pid (may be NULL): the pid of SCM_CREDENTIALS, or 0.
 Io receive_packet(int socket, void *data, uint32_t bytes, Fd *fds = nullptr, int *n_fds = nullptr,
                   int *peer_pid = nullptr, bool wait = true);
 

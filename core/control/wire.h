@@ -31,8 +31,9 @@ enum class Type : uint32_t {
     List = 13,          // u.list -> u.entry; status CACHE_ENOTFOUND ends
     ServerInfo = 14,    // -> u.info
     Stop = 15,          // -> status; then the server ends and the connection with it
-    BuildBegin = 16,    // u.build (attached) -> u.build. CACHE_EBUILDING: another slot builds. The builder itself: same term
-    BuildDone = 17,     // u.build -> status. Done already, by whomever: 0
+    BuildBegin =
+        16, // u.build (attached) -> u.build. CACHE_EBUILDING: another slot builds. The builder itself: same term
+    BuildDone = 17, // u.build -> status. Done already, by whomever: 0
 };
 
 struct Header {
@@ -47,9 +48,18 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-struct Hello { char program[256], version[32]; };                  // path of the executable, "1.0.0"
-struct Welcome { uint64_t conn_id, server_id; uint32_t port, reserved; char version[32], program[256]; };
-struct Session { uint32_t session_id, reserved; char name[64]; };
+struct Hello {
+    char program[256], version[32];
+}; // path of the executable, "1.0.0"
+struct Welcome {
+    uint64_t conn_id, server_id;
+    uint32_t port, reserved;
+    char version[32], program[256];
+};
+struct Session {
+    uint32_t session_id, reserved;
+    char name[64];
+};
 struct Open {
     uint32_t session_id, cache_id;
     uint32_t flags, spill;
@@ -57,12 +67,30 @@ struct Open {
     uint32_t has_tag, has_label;
     char tag[72], label[256];
 };
-struct Opened { uint64_t region_id, region_bytes, limit_bytes; uint32_t created, reserved; };
-struct Region { uint64_t region_id; uint32_t session_id, cache_id; };
-struct Attached { uint64_t region_id, epoch; uint32_t slot, reserved; };
-struct Build { uint64_t region_id, term; uint32_t session_id, cache_id, built, reserved; };
-struct Want { uint64_t region_id, epoch, want; int64_t row_id; uint32_t slot, reserved; }; // want: libcache::Want
-struct List { uint32_t session_id, cache_id, started, reserved; };  // the last entry seen; started 0: from the first
+struct Opened {
+    uint64_t region_id, region_bytes, limit_bytes;
+    uint32_t created, reserved;
+};
+struct Region {
+    uint64_t region_id;
+    uint32_t session_id, cache_id;
+};
+struct Attached {
+    uint64_t region_id, epoch;
+    uint32_t slot, reserved;
+};
+struct Build {
+    uint64_t region_id, term;
+    uint32_t session_id, cache_id, built, reserved;
+};
+struct Want {
+    uint64_t region_id, epoch, want;
+    int64_t row_id;
+    uint32_t slot, reserved;
+}; // want: libcache::Want
+struct List {
+    uint32_t session_id, cache_id, started, reserved;
+}; // the last entry seen; started 0: from the first
 struct Entry {
     uint32_t session_id, cache_id, has_cache, reserved;
     char name[64];

@@ -27,7 +27,8 @@ constexpr int64_t kCheckEvery = 2'000'000'000; // ns: the socket is back within 
 
 } // namespace
 
-// ---- start -------------------------------------------------------------------------------------------------------------
+// ---- start
+// -------------------------------------------------------------------------------------------------------------
 
 // R1 to R3: descriptors, server region, cache regions. The first broker finds none of the latter.
 int Broker::take_over() {
@@ -70,20 +71,23 @@ int Broker::take_over() {
                        [this](uint64_t bytes, uint64_t except) { return reclaim(bytes, except); }, 0});
     caches_ = std::make_unique<Caches>(server_, keeper_, backing_, *shop_);
     caches_->on_made([this](CacheRegion &region, int result) { cache_made(region, result); });
-    for (auto &[entry, file] : regions) caches_->hold(entry.id, std::move(file));
+    for (auto &[entry, file] : regions)
+        caches_->hold(entry.id, std::move(file));
     caches_->restore();
     LIBCACHE_PAUSE("restart.3");
     return 0;
 }
 
 int Broker::start_services() {
-    for (uint64_t id : keeper_old_listeners_) keeper_.forget(HeldKind::Listener, id);
+    for (uint64_t id : keeper_old_listeners_)
+        keeper_.forget(HeldKind::Listener, id);
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     max_fds_ = limit.rlim_cur;
     sigset_t set;
     sigemptyset(&set);
-    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD})
+        sigaddset(&set, signal);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
     if (!signals_ || !epoll_) return fail(CACHE_EIO, "signalfd or epoll failed: %s", strerror(errno));
@@ -95,7 +99,8 @@ int Broker::start_services() {
     find_lost_writers();
     resume_all();
     LIBCACHE_PAUSE("restart.4");
-    for (CacheRegion *region : caches_->all()) region->reconnect_all();
+    for (CacheRegion *region : caches_->all())
+        region->reconnect_all();
     LIBCACHE_PAUSE("restart.5");
     return 0;
 }
@@ -116,7 +121,8 @@ int Broker::run() {
     return 0;
 }
 
-// ---- loop --------------------------------------------------------------------------------------------------------------
+// ---- loop
+// --------------------------------------------------------------------------------------------------------------
 
 void Broker::watch(int fd, uint64_t what, uint64_t id) {
     epoll_event event{};
@@ -127,10 +133,16 @@ void Broker::watch(int fd, uint64_t what, uint64_t id) {
 }
 
 // Closing would not do: the keeper's copy keeps the description, and its epoll entry, alive.
-void Broker::unwatch(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+void Broker::unwatch(int fd) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
 
-void Broker::watch_socket(const Connection &connection) { watch(connection.socket.get(), kSocket, connection.id); }
-void Broker::watch_process(const Connection &connection) { watch(connection.pidfd.get(), kProcess, connection.id); }
+void Broker::watch_socket(const Connection &connection) {
+    watch(connection.socket.get(), kSocket, connection.id);
+}
+void Broker::watch_process(const Connection &connection) {
+    watch(connection.pidfd.get(), kProcess, connection.id);
+}
 
 void Broker::loop() {
     int64_t next_tick_ns = 0;
@@ -139,7 +151,8 @@ void Broker::loop() {
         epoll_event events[64];
         const int n = epoll_wait(epoll_.get(), events, 64, timeout_ms);
         if (n < 0 && errno != EINTR) log_line(LogLevel::Error, "epoll_wait failed: %s", strerror(errno));
-        for (int i = 0; i < n && !ending_; ++i) handle_event(events[i].data.u64);
+        for (int i = 0; i < n && !ending_; ++i)
+            handle_event(events[i].data.u64);
         const int64_t now = now_ns();
         if (now >= next_tick_ns) {
             caches_->tick();
@@ -216,7 +229,8 @@ void Broker::check_socket() {
              socket_path(config.folder, config.port).c_str());
 }
 
-// ---- end ---------------------------------------------------------------------------------------------------------------
+// ---- end
+// ---------------------------------------------------------------------------------------------------------------
 
 // The name and the port go first, the connections last, with the keeper: who waits for its connection to end can
 // start another server at once.

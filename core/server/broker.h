@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker process: sessions, budgets and extents, served from one epoll loop by one thread, which alone changes words
-// in regions; a second thread makes pages. It may die at any instruction: the keeper starts another, which takes over
-// what the keeper holds (PROTOCOL section 3).
+// The broker process: sessions, budgets and extents, served from one epoll loop by one thread, which alone changes
+// words in regions; a second thread makes pages. It may die at any instruction: the keeper starts another, which takes
+// over what the keeper holds (PROTOCOL section 3).
 //
 // Parts: broker.cc start, loop and end. connections.cc accepting, handshake, hang-ups and deaths. requests.cc the rest.
 #pragma once
@@ -51,7 +51,7 @@ class Broker {
     Fd tcp_, epoll_, signals_;
     std::map<uint64_t, Connection> connections_;
     std::vector<WaitingOpen> waiting_opens_;
-    std::vector<uint64_t> keeper_old_listeners_; // that the keeper still holds
+    std::vector<uint64_t> keeper_old_listeners_;                     // that the keeper still holds
     std::optional<std::pair<uint64_t, wire::Message>> stop_request_; // connection, what it asked
     uint64_t generation_ = 0, max_fds_ = 0;
     int64_t messages_ = 0;

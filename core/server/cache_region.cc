@@ -26,7 +26,8 @@ constexpr int64_t kNoMemoryPause = 200'000'000; // ns
 void empty_ring(TokenRing &ring) {
     ring.head.store(0, std::memory_order_relaxed); // shown by the slot's ACTIVE
     ring.tail.store(0, std::memory_order_relaxed);
-    for (AtomicU64 &token : ring.token) token.store(0, std::memory_order_relaxed);
+    for (AtomicU64 &token : ring.token)
+        token.store(0, std::memory_order_relaxed);
 }
 
 } // namespace
@@ -98,7 +99,8 @@ void CacheRegion::publish() {
     header()->magic.store(kRegionMagic, std::memory_order_release); // [ready] pairs with RegionMap::open: all above
 }
 
-// ---- writers ----------------------------------------------------------------------------------------------------------
+// ---- writers
+// ----------------------------------------------------------------------------------------------------------
 
 const CacheRegion::Client *CacheRegion::find(uint64_t conn_id) const {
     for (const auto &[slot, client] : clients_)
@@ -124,7 +126,8 @@ int CacheRegion::attach(const Person &person, uint32_t *slot, uint64_t *epoch) {
         return 0;
     }
     uint32_t free_slot = 0; // the lowest: slots in use stay close together
-    while (clients_.count(free_slot) != 0) ++free_slot;
+    while (clients_.count(free_slot) != 0)
+        ++free_slot;
     if (free_slot >= map_.geometry().slots)
         return fail(CACHE_ELIMIT, "cache %u of session %u has %llu writers, more are not possible", names_.cache_id,
                     names_.session_id, static_cast<unsigned long long>(map_.geometry().slots));
@@ -206,8 +209,8 @@ void CacheRegion::close(uint64_t conn_id) {
     drain_returns(client);
     take_back_granted(slot);
     // A reservation that is still open keeps its extent, and so the slot, until the process ends.
-    if (released(slot, client)) log_line(LogLevel::Debug, "cache %u/%u: slot %u closed", names_.session_id,
-                                         names_.cache_id, slot);
+    if (released(slot, client))
+        log_line(LogLevel::Debug, "cache %u/%u: slot %u closed", names_.session_id, names_.cache_id, slot);
 }
 
 void CacheRegion::hung_up(uint64_t conn_id) {
@@ -222,7 +225,8 @@ void CacheRegion::died(uint64_t conn_id) {
 
 std::vector<CacheRegion::Person> CacheRegion::found_writers() const {
     std::vector<Person> found;
-    for (const auto &[slot, client] : clients_) found.push_back(client.person);
+    for (const auto &[slot, client] : clients_)
+        found.push_back(client.person);
     return found;
 }
 
@@ -233,10 +237,12 @@ void CacheRegion::wake(uint32_t slot) {
 }
 
 void CacheRegion::wake_all() {
-    for (const auto &[slot, client] : clients_) wake(slot);
+    for (const auto &[slot, client] : clients_)
+        wake(slot);
 }
 
-// ---- jobs --------------------------------------------------------------------------------------------------------------
+// ---- jobs
+// --------------------------------------------------------------------------------------------------------------
 
 void CacheRegion::submit(Work work, uint64_t chunk, uint64_t chunks, uint32_t slot, uint64_t epoch, uint32_t wish) {
     auto job = std::make_unique<Job>();
@@ -284,12 +290,16 @@ void CacheRegion::stocked(const Job &job) {
     extents_->made(job.head);
     look_for_room();
     if (!client || client->closing || client->hung_up || state_ != State::Live) return;
-    if (client->want.extent) return; // served by review(), with the size it waits for
-    const uint64_t chunk = extents_->find_free(job.wish);
-    if (chunk != Extents::kNone) offer(job.slot, *client, chunk, job.wish);
+    // Whom it was made for gets it before anybody else is looked after: else two who wait, each for a run that it has
+    // to take from the other, would make and give back pages for ever.
+    const uint64_t needed = client->want.extent ? std::max(client->want.chunks, 1u) : job.wish;
+    const uint64_t chunk = extents_->find_free(needed);
+    if (chunk == Extents::kNone || !offer(job.slot, *client, chunk, std::max<uint64_t>(needed, job.wish))) return;
+    if (client->want.extent) satisfied(job.slot, *client);
 }
 
-// ---- life --------------------------------------------------------------------------------------------------------------
+// ---- life
+// --------------------------------------------------------------------------------------------------------------
 
 void CacheRegion::tick() {
     if (state_ == State::Dying) return;
@@ -321,7 +331,7 @@ void CacheRegion::die() {
     if (state_ == State::Dying) return;
     state_ = State::Dying;
     cancelled_->store(true, std::memory_order_relaxed); // a wish to hurry
-    if (!map_) return; // a region that could not even be mapped
+    if (!map_) return;                                  // a region that could not even be mapped
     header()->state.store(uint64_t(CacheState::Dying), std::memory_order_release); // readers and writers look per call
     wake_all();
 }

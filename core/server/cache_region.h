@@ -3,8 +3,8 @@
 // for. Used by the broker's control thread alone; never waits. Work on pages goes to the populating thread and comes
 // back through job_done().
 //
-// Parts: cache_region.cc making, attaching, closing. build.cc who builds a stream. stock.cc keeping rings stocked, wants, revoking, refusing.
-// grow.cc index levels. recover.cc dead writers and a new broker's start.
+// Parts: cache_region.cc making, attaching, closing. build.cc who builds a stream. stock.cc keeping rings stocked,
+// wants, revoking, refusing. grow.cc index levels. recover.cc dead writers and a new broker's start.
 #pragma once
 
 #include "core/control/socket.h"
@@ -78,9 +78,9 @@ class CacheRegion {
     bool owns(uint64_t conn_id) const { return find(conn_id) != nullptr; }
     // A doorbell, with what the slot waits for.
     void message(uint64_t conn_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id);
-    void close(uint64_t conn_id);     // its last handle is closed
-    void hung_up(uint64_t conn_id);   // its socket: nothing more is granted
-    void died(uint64_t conn_id);      // its process
+    void close(uint64_t conn_id);   // its last handle is closed
+    void hung_up(uint64_t conn_id); // its socket: nothing more is granted
+    void died(uint64_t conn_id);    // its process
     // ---- streams: one builder at a time
     struct Build {
         uint64_t term;
@@ -90,12 +90,12 @@ class CacheRegion {
     [[nodiscard]] int end_build(uint64_t conn_id, uint64_t term);
     // Slots that a new broker found: whose connection it must look for.
     std::vector<Person> found_writers() const;
-    void reconnect_all();             // after RESUME: offers again what is GRANTED, wakes every slot
+    void reconnect_all(); // after RESUME: offers again what is GRANTED, wakes every slot
 
     // ---- life
     void job_done(const Job &job);
     void tick();
-    bool restless() const; // wants, refusals or growth that time alone may decide
+    bool restless() const;        // wants, refusals or growth that time alone may decide
     bool reclaim(uint64_t bytes); // begins to give back pages that nobody uses
     void die();                   // destroyed: everybody is told, nothing more is lent
     bool can_go();                // dying, no jobs: unmapped; true once nobody else has the file
@@ -111,18 +111,18 @@ class CacheRegion {
         uint64_t epoch = 0;
         RingProducer grant;
         RingConsumer back;
-        std::vector<Offer> offers;  // GRANTED, as far as we know
-        uint32_t next_chunks = 0;   // size of the next extent stocked ahead
+        std::vector<Offer> offers; // GRANTED, as far as we know
+        uint32_t next_chunks = 0;  // size of the next extent stocked ahead
         int64_t last_taken_ns = 0;
         Want want{};
         int64_t row_id = 0;
         int64_t want_since_ns = 0;
-        int64_t hungry_until_ns = 0; // it was just given what it waited for: not taken away before
+        int64_t hungry_until_ns = 0;        // it was just given what it waited for: not taken away before
         uint32_t jobs = 0, largest_job = 0; // stock being made for it
         uint32_t regrants_failed = 0;       // SEALED extents lent again in which its row did not fit
         Offer last_regrant{};
         uint32_t last_regrant_used = 0;
-        bool busy = false;    // has sent a message: worth stocking further ahead
+        bool busy = false; // has sent a message: worth stocking further ahead
         bool closing = false, hung_up = false;
     };
     struct LevelFact {
@@ -152,7 +152,7 @@ class CacheRegion {
     std::optional<WindowMap> sample_; // first chunk of the newest level, if it is hashed
     uint64_t refused_ = 0;            // smallest extent refused; mirrored in the header
     uint64_t jobs_ = 0, builders_ = 0;
-    int64_t no_memory_until_ns_ = 0;  // the kernel refused pages just now
+    int64_t no_memory_until_ns_ = 0; // the kernel refused pages just now
     std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
 
     RegionHeader *header() const { return map_.header(); }
@@ -176,6 +176,7 @@ class CacheRegion {
     void adapt(Client &client);
     void review();
     void serve_extent(uint32_t slot, Client &client);
+    void satisfied(uint32_t slot, Client &client);
     void serve_level(uint32_t slot, Client &client);
     Room find_room(uint64_t chunks, uint32_t slot, uint64_t *chunk);
     bool stock(uint64_t chunks, uint32_t slot);

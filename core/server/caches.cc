@@ -15,13 +15,18 @@ namespace {
 
 // Only one broker at a time writes the server region, and a new one starts after the old one was waited for: relaxed
 // would do for reading. Stores are release, so that the entry stands when its state does.
-EntryState state_of(const AtomicState &state) { return state.load(std::memory_order_acquire); }
+EntryState state_of(const AtomicState &state) {
+    return state.load(std::memory_order_acquire);
+}
 
-unsigned long long big(uint64_t n) { return n; }
+unsigned long long big(uint64_t n) {
+    return n;
+}
 
 } // namespace
 
-// ---- sessions ----------------------------------------------------------------------------------------------------------
+// ---- sessions
+// ----------------------------------------------------------------------------------------------------------
 
 SessionEntry *Caches::free_session() {
     for (SessionEntry &entry : server_->session)
@@ -87,13 +92,15 @@ void Caches::bury_session(SessionEntry &entry) {
     std::vector<CacheRegion *> doomed;
     for (const auto &[id, cache] : caches_)
         if (cache.region->names().session_id == entry.session_id) doomed.push_back(cache.region.get());
-    for (CacheRegion *region : doomed) destroy(*region);
+    for (CacheRegion *region : doomed)
+        destroy(*region);
     LIBCACHE_PAUSE("broker.destroy.3");
     sessions_.erase(entry.session_id);
     entry.state.store(EntryState::Empty, std::memory_order_release);
 }
 
-// ---- caches ------------------------------------------------------------------------------------------------------------
+// ---- caches
+// ------------------------------------------------------------------------------------------------------------
 
 CacheRegion *Caches::find(Name name) const {
     const auto at = by_name_.find(name);
@@ -107,7 +114,8 @@ CacheRegion *Caches::find(uint64_t region_id) const {
 
 std::vector<CacheRegion *> Caches::all() const {
     std::vector<CacheRegion *> regions;
-    for (const auto &[id, cache] : caches_) regions.push_back(cache.region.get());
+    for (const auto &[id, cache] : caches_)
+        regions.push_back(cache.region.get());
     return regions;
 }
 
@@ -159,8 +167,7 @@ void Caches::finish(Cache &cache) {
 
 bool Caches::was_created_by(const CacheRegion &region, const Asker &asker) const {
     const auto at = caches_.find(region.names().region_id);
-    return at != caches_.end() && at->second.asker.conn_id == asker.conn_id &&
-           at->second.asker.number == asker.number;
+    return at != caches_.end() && at->second.asker.conn_id == asker.conn_id && at->second.asker.number == asker.number;
 }
 
 void Caches::destroy(CacheRegion &region) {
@@ -173,8 +180,9 @@ void Caches::destroy(CacheRegion &region) {
     LIBCACHE_PAUSE("broker.destroy.2");
     const bool was_making = region.state() == CacheRegion::State::Making;
     region.die();
-    if (was_making) made_(region, fail(CACHE_EGONE, "cache %u of session %u was destroyed while it was being made",
-                                       names.cache_id, names.session_id));
+    if (was_making)
+        made_(region, fail(CACHE_EGONE, "cache %u of session %u was destroyed while it was being made", names.cache_id,
+                           names.session_id));
 }
 
 bool Caches::next(const Name *last, Listed *listed) const {
@@ -190,7 +198,8 @@ bool Caches::next(const Name *last, Listed *listed) const {
     return false;
 }
 
-// ---- who has what open ---------------------------------------------------------------------------------------------------
+// ---- who has what open
+// ---------------------------------------------------------------------------------------------------
 
 void Caches::note_open(uint64_t conn_id, uint64_t region_id) {
     OpenEntry *unused = nullptr;
@@ -209,7 +218,8 @@ void Caches::note_open(uint64_t conn_id, uint64_t region_id) {
 void Caches::note_closed(uint64_t conn_id, uint64_t region_id) {
     for (size_t i = 0; i <= open_top_; ++i) {
         OpenEntry &entry = server_->open[i];
-        if (entry.conn_id.load(std::memory_order_relaxed) == conn_id && (region_id == 0 || entry.region_id == region_id))
+        if (entry.conn_id.load(std::memory_order_relaxed) == conn_id &&
+            (region_id == 0 || entry.region_id == region_id))
             entry.conn_id.store(0, std::memory_order_release); // unused again
     }
 }
@@ -223,7 +233,8 @@ int64_t Caches::readers(uint64_t region_id) const {
     return count;
 }
 
-// ---- events --------------------------------------------------------------------------------------------------------------
+// ---- events
+// --------------------------------------------------------------------------------------------------------------
 
 void Caches::job_done(const Job &job) {
     const auto at = caches_.find(job.region_id);
@@ -261,7 +272,8 @@ void Caches::remove_if_gone(uint64_t region_id) {
 
 void Caches::tick() {
     std::vector<uint64_t> ids;
-    for (const auto &[id, cache] : caches_) ids.push_back(id);
+    for (const auto &[id, cache] : caches_)
+        ids.push_back(id);
     for (uint64_t id : ids) {
         caches_.at(id).region->tick();
         remove_if_gone(id);
@@ -269,10 +281,12 @@ void Caches::tick() {
 }
 
 bool Caches::restless() const {
-    return std::any_of(caches_.begin(), caches_.end(), [](const auto &entry) { return entry.second.region->restless(); });
+    return std::any_of(caches_.begin(), caches_.end(),
+                       [](const auto &entry) { return entry.second.region->restless(); });
 }
 
-// ---- a new broker ----------------------------------------------------------------------------------------------------------
+// ---- a new broker
+// ----------------------------------------------------------------------------------------------------------
 
 void Caches::restore_cache(CacheEntry &entry) {
     const auto held = held_.find(entry.region_id);
@@ -305,12 +319,14 @@ void Caches::restore() {
     for (CacheEntry &entry : server_->cache)
         if (state_of(entry.state) != EntryState::Empty) restore_cache(entry);
     // Deposited, but no word names them: nobody ever knew of them.
-    for (const auto &[region_id, file] : held_) keeper_.forget(HeldKind::Region, region_id);
+    for (const auto &[region_id, file] : held_)
+        keeper_.forget(HeldKind::Region, region_id);
     held_.clear();
     std::vector<SessionEntry *> dying;
     for (const auto &[id, entry] : sessions_)
         if (state_of(entry->state) == EntryState::Dying) dying.push_back(entry);
-    for (SessionEntry *entry : dying) bury_session(*entry);
+    for (SessionEntry *entry : dying)
+        bury_session(*entry);
 }
 
 } // namespace libcache

@@ -19,12 +19,16 @@
 namespace libcache {
 namespace {
 
-constexpr int kMessagesATurn = 64;                    // then the others
+constexpr int kMessagesATurn = 64;                     // then the others
 constexpr int64_t kHandshakePatience = 10'000'000'000; // ns
 
-bool ended(const char *text, size_t room) { return memchr(text, 0, room) != nullptr; }
+bool ended(const char *text, size_t room) {
+    return memchr(text, 0, room) != nullptr;
+}
 
-Fd pidfd_of(int pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+Fd pidfd_of(int pid) {
+    return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
 
 } // namespace
 
@@ -59,8 +63,8 @@ void Broker::read_connection(uint64_t conn_id) {
         if (at == connections_.end() || !at->second.socket) return;
         wire::Message message{};
         int peer_pid = 0;
-        const Io io = receive_packet(at->second.socket.get(), &message, sizeof message, nullptr, nullptr, &peer_pid,
-                                     false);
+        const Io io =
+            receive_packet(at->second.socket.get(), &message, sizeof message, nullptr, nullptr, &peer_pid, false);
         if (io == Io::WouldBlock) return;
         bool keep = false;
         if (io == Io::Done)
@@ -89,7 +93,8 @@ bool Broker::handle_packet(Connection &connection, const wire::Message &message,
     return handle_request(connection, message);
 }
 
-// ---- handshake -----------------------------------------------------------------------------------------------------------
+// ---- handshake
+// -----------------------------------------------------------------------------------------------------------
 
 // Answers with the reason if this peer may not speak.
 bool Broker::check_hello(Connection &connection, const wire::Message &message) {
@@ -200,7 +205,8 @@ bool Broker::welcome(Connection &connection) {
     return send(connection, &answer);
 }
 
-// ---- ends ----------------------------------------------------------------------------------------------------------------
+// ---- ends
+// ----------------------------------------------------------------------------------------------------------------
 
 bool Broker::has_slots(uint64_t conn_id) const {
     for (const CacheRegion *region : caches_->all())
@@ -228,7 +234,8 @@ void Broker::hang_up(uint64_t conn_id) {
 
 void Broker::process_died(uint64_t conn_id) {
     if (connections_.count(conn_id) == 0) return;
-    for (CacheRegion *region : caches_->all()) region->died(conn_id);
+    for (CacheRegion *region : caches_->all())
+        region->died(conn_id);
     caches_->note_closed(conn_id, 0);
     drop(conn_id);
 }
@@ -253,10 +260,12 @@ void Broker::drop_idle() {
         if ((greeting && connection.since_ns < too_long) || (connection.stage == Stage::HungUp && !has_slots(id)))
             gone.push_back(id);
     }
-    for (uint64_t id : gone) drop(id);
+    for (uint64_t id : gone)
+        drop(id);
 }
 
-// ---- a new broker ----------------------------------------------------------------------------------------------------------
+// ---- a new broker
+// ----------------------------------------------------------------------------------------------------------
 
 // R4: slots whose connection the keeper does not have. Their process is found by its number and start time.
 void Broker::find_lost_writers() {
@@ -286,7 +295,8 @@ void Broker::find_lost_writers() {
 // R6: no connection is read before RESUME went out on it.
 void Broker::resume_all() {
     std::vector<uint64_t> ids;
-    for (const auto &[id, connection] : connections_) ids.push_back(id);
+    for (const auto &[id, connection] : connections_)
+        ids.push_back(id);
     for (uint64_t id : ids) {
         Connection &connection = connections_.at(id);
         if (connection.pidfd) watch_process(connection);
@@ -308,7 +318,8 @@ void Broker::resume_all() {
     }
 }
 
-// ---- sending ---------------------------------------------------------------------------------------------------------------
+// ---- sending
+// ---------------------------------------------------------------------------------------------------------------
 
 bool Broker::send(Connection &connection, wire::Message *message, int fd) {
     wire::Header &header = message->header;

@@ -21,7 +21,8 @@ void print(char kind, const std::string &text) {
 void leave_terminal() {
     setsid();
     const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.get(), stream);
+    for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        dup2(null.get(), stream);
 }
 
 std::string read_all(int fd) {
@@ -37,7 +38,8 @@ std::string read_all(int fd) {
 // The daemon ended without a word.
 int explain_death(pid_t daemon) {
     int status = 0;
-    while (waitpid(daemon, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(daemon, &status, 0) < 0 && errno == EINTR) {
+    }
     if (WIFSIGNALED(status))
         fprintf(stderr, "The cache server was killed by signal %d (%s) while it started.\n", WTERMSIG(status),
                 strsignal(WTERMSIG(status)));

@@ -13,8 +13,12 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kFirstSlotPages = 3; // eight writers: they need no room from a cache that is full
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 
-constexpr uint64_t slot_pages_bytes(uint64_t slots) { return round_up(slots * sizeof(Slot), kPage); }
-constexpr uint64_t table_pages_bytes(uint64_t entries) { return round_up(entries * sizeof(Extent), kPage); }
+constexpr uint64_t slot_pages_bytes(uint64_t slots) {
+    return round_up(slots * sizeof(Slot), kPage);
+}
+constexpr uint64_t table_pages_bytes(uint64_t entries) {
+    return round_up(entries * sizeof(Extent), kPage);
+}
 
 } // namespace
 
@@ -32,7 +36,9 @@ void Extents::uncharge(uint64_t bytes) {
     header_->charged_bytes.store(charged_, std::memory_order_relaxed); // for statistics only
 }
 
-uint64_t Extents::limit_left() const { return limit_ - std::min(limit_, charged_); }
+uint64_t Extents::limit_left() const {
+    return limit_ - std::min(limit_, charged_);
+}
 
 uint64_t Extents::room_bytes() const {
     const uint64_t left = limit_left();
@@ -112,12 +118,14 @@ int Extents::load() {
         chunk += w.len;
     }
     covered_ = chunk;
-    for (const Head &run : runs) set_run(run.chunk, run.word.len, run.word.state); // merges what a death left apart
+    for (const Head &run : runs)
+        set_run(run.chunk, run.word.len, run.word.state); // merges what a death left apart
     charge(kHeaderBytes + slot_pages_bytes(slots_top) + table_pages_bytes(table_top) + chunks * kChunkBytes);
     return 0;
 }
 
-// ---- words ------------------------------------------------------------------------------------------------------------
+// ---- words
+// ------------------------------------------------------------------------------------------------------------
 
 ExtentWord Extents::word(uint64_t chunk) const {
     const ExtentWord none{ExtentState::Empty, kNoSlot, 0, 0};
@@ -166,7 +174,8 @@ uint64_t Extents::set_run(uint64_t chunk, uint64_t chunks, ExtentState state) {
     return chunk;
 }
 
-// ---- making pages and giving them back ----------------------------------------------------------------------------------
+// ---- making pages and giving them back
+// ----------------------------------------------------------------------------------
 
 uint64_t Extents::find_free(uint64_t chunks) const {
     uint64_t best = kNone, best_len = ~uint64_t{0};
@@ -176,8 +185,8 @@ uint64_t Extents::find_free(uint64_t chunks) const {
 }
 
 uint64_t Extents::largest_free() const {
-    const auto longest = std::max_element(free_.begin(), free_.end(),
-                                          [](const auto &a, const auto &b) { return a.second < b.second; });
+    const auto longest =
+        std::max_element(free_.begin(), free_.end(), [](const auto &a, const auto &b) { return a.second < b.second; });
     return longest == free_.end() ? kNone : longest->first;
 }
 
@@ -226,8 +235,8 @@ void Extents::begin_busy(std::map<uint64_t, uint64_t> &runs, ExtentState state, 
 
 uint64_t Extents::begin_making(uint64_t chunks, uint64_t *making) {
     uint64_t head, at;
-    if (chunks == 0 || (!choose_empty(chunks, false, &head, &at, making) &&
-                        !choose_empty(chunks, true, &head, &at, making)))
+    if (chunks == 0 ||
+        (!choose_empty(chunks, false, &head, &at, making) && !choose_empty(chunks, true, &head, &at, making)))
         return kNone;
     // One entry more than the extent: the head of what is left of the run.
     if (!provide_table(std::min(at + *making + 1, map_.geometry().chunks))) return kNone;
@@ -287,7 +296,8 @@ uint64_t Extents::can_give_back() const {
     return sum;
 }
 
-// ---- lending ------------------------------------------------------------------------------------------------------------
+// ---- lending
+// ------------------------------------------------------------------------------------------------------------
 
 // The first `chunks` of a FREE run leave it; the rest's head stands, hidden until the caller stores the first word.
 void Extents::take_from_free(uint64_t chunk, uint64_t chunks) {
@@ -333,7 +343,9 @@ void Extents::make_index(uint64_t chunk, uint64_t chunks, uint32_t level) {
     store(chunk, ExtentState::Index, chunks, std::memory_order_release, level); // rel: with the rest's head
 }
 
-void Extents::free_index(uint64_t chunk) { set_run(chunk, word(chunk).len, ExtentState::Free); }
+void Extents::free_index(uint64_t chunk) {
+    set_run(chunk, word(chunk).len, ExtentState::Free);
+}
 
 uint64_t Extents::trim(uint64_t chunk) {
     const ExtentWord w = word(chunk);

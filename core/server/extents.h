@@ -47,28 +47,28 @@ class Extents {
         return Bump::unpack(extent(chunk).bump.load(std::memory_order_acquire)); // [walk]
     }
 
-    uint64_t find_free(uint64_t chunks) const;            // the smallest FREE run of at least so many, or kNone
-    uint64_t largest_free() const;                        // head, or kNone
-    uint64_t free_run(uint64_t chunk) const;              // chunks of the FREE run at this head
+    uint64_t find_free(uint64_t chunks) const; // the smallest FREE run of at least so many, or kNone
+    uint64_t largest_free() const;             // head, or kNone
+    uint64_t free_run(uint64_t chunk) const;   // chunks of the FREE run at this head
 
     // EMPTY -> BUSY: at least `chunks`, charged; kNone: no room. On huge pages whole units.
     uint64_t begin_making(uint64_t chunks, uint64_t *made);
-    uint64_t made(uint64_t chunk);                        // BUSY -> FREE; the merged run's head
-    void gave_back(uint64_t chunk);                       // BUSY -> EMPTY, uncharged
+    uint64_t made(uint64_t chunk);  // BUSY -> FREE; the merged run's head
+    void gave_back(uint64_t chunk); // BUSY -> EMPTY, uncharged
     // FREE -> BUSY of up to `chunks`, whole units on huge pages, to be punched. False: no such run.
     bool begin_giving_back(uint64_t chunks, uint64_t *chunk, uint64_t *begun);
-    uint64_t can_give_back() const;                       // chunks
+    uint64_t can_give_back() const; // chunks
 
     // FREE (its first `chunks`) -> GRANTED to the slot; returns the sequence number of the token.
     uint32_t grant(uint64_t chunk, uint64_t chunks, uint32_t slot);
-    uint32_t grant_sealed(uint64_t chunk, uint32_t slot); // SEALED -> GRANTED: the room above `used`
+    uint32_t grant_sealed(uint64_t chunk, uint32_t slot);             // SEALED -> GRANTED: the room above `used`
     void make_index(uint64_t chunk, uint64_t chunks, uint32_t level); // FREE -> INDEX
-    void free_index(uint64_t chunk);                      // INDEX that no level names -> FREE
+    void free_index(uint64_t chunk);                                  // INDEX that no level names -> FREE
 
     // SEALED: what lies above the last used chunk becomes FREE; all of it if nothing is used. Chunks freed.
     uint64_t trim(uint64_t chunk);
-    bool revoke_granted(uint64_t chunk);                  // false: the client was faster
-    uint64_t cut_held(uint64_t chunk);                    // chunks freed
+    bool revoke_granted(uint64_t chunk); // false: the client was faster
+    uint64_t cut_held(uint64_t chunk);   // chunks freed
     // HELD of a dead slot -> SEALED with what recovery found.
     void seal_recovered(uint64_t chunk, uint32_t used, uint64_t rows, uint64_t bytes, uint64_t dead_units);
 

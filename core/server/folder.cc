@@ -40,16 +40,18 @@ int bind_and_listen(const std::string &path, ServerSocket *made) {
 int listen_in_folder(const std::string &folder, unsigned port, ServerSocket *made) {
     const std::string path = socket_path(folder, port);
     if (path.size() >= sizeof sockaddr_un{}.sun_path)
-        return fail(CACHE_EINVAL, "the socket's path %s has %zu bytes, at most %zu are possible: set LIBCACHE_DIR to a "
-                                  "shorter folder",
+        return fail(CACHE_EINVAL,
+                    "the socket's path %s has %zu bytes, at most %zu are possible: set LIBCACHE_DIR to a "
+                    "shorter folder",
                     path.c_str(), path.size(), sizeof sockaddr_un{}.sun_path - 1);
     if (int rc = make_server_folder(folder); rc != 0) return rc;
     const Fd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!lock || flock(lock.get(), LOCK_EX) != 0)
         return fail(CACHE_EIO, "cannot lock the folder %s: %s", folder.c_str(), strerror(errno));
     if (connect_unix(path, 1'000'000'000))
-        return fail(CACHE_ECONFLICT, "%s on port %u (socket %s). Stop it with cache_admin --stop -p %u, or start "
-                                     "another one with -p",
+        return fail(CACHE_ECONFLICT,
+                    "%s on port %u (socket %s). Stop it with cache_admin --stop -p %u, or start "
+                    "another one with -p",
                     kAlreadyUp, port, path.c_str(), port);
     if (errno == EAGAIN) // it listens, with a full backlog
         return fail(CACHE_ECONFLICT, "%s on port %u, but is too busy to answer", kAlreadyUp, port);

@@ -19,7 +19,8 @@ constexpr uint64_t kSmallestHash = 4096;
 
 uint64_t CacheRegion::all_slots() const {
     uint64_t slots = 0;
-    for (const LevelFact &level : level_) slots += level.slots;
+    for (const LevelFact &level : level_)
+        slots += level.slots;
     return slots;
 }
 
@@ -184,8 +185,7 @@ int CacheRegion::load_levels() {
         const uint64_t chunk = offset < g.data_offset ? g.chunks : (offset - g.data_offset) / kChunkBytes;
         if ((kind != uint64_t(LevelKind::Dense) && kind != uint64_t(LevelKind::Hash)) || chunk >= g.chunks ||
             offset % kChunkBytes != 0 || slots % kEntriesPerChunk != 0 ||
-            slots / kEntriesPerChunk > extents_->word(chunk).len ||
-            extents_->word(chunk).state != ExtentState::Index)
+            slots / kEntriesPerChunk > extents_->word(chunk).len || extents_->word(chunk).state != ExtentState::Index)
             return fail(CACHE_ECORRUPT, "index level %u of a region is impossible", k);
         level_.push_back({LevelKind(kind), shared.first.load(std::memory_order_relaxed), slots, chunk});
     }

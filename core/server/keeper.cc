@@ -35,11 +35,14 @@ Keeper::Keeper(std::string socket_path, RunBroker run_broker, Report report)
     : socket_path_(std::move(socket_path)), run_broker_(std::move(run_broker)), report_(std::move(report)) {
     sigset_t set;
     sigemptyset(&set);
-    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD})
+        sigaddset(&set, signal);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-void Keeper::hold(HeldKind kind, uint64_t id, Fd fd) { held_[{kind, id}].fd[0] = std::move(fd); }
+void Keeper::hold(HeldKind kind, uint64_t id, Fd fd) {
+    held_[{kind, id}].fd[0] = std::move(fd);
+}
 
 bool Keeper::start_broker() {
     int pair[2];
@@ -71,7 +74,8 @@ bool Keeper::start_broker() {
 
 // Only after waitpid() returned it, and after all it had sent was read: no deposit of the dead may come later.
 void Keeper::broker_has_died(int status) {
-    while (link_ && read_link(true)) {}
+    while (link_ && read_link(true)) {
+    }
     link_.reset();
     broker_ = -1;
     ended_well_ = WIFEXITED(status) && WEXITSTATUS(status) == kBrokerEnded;
@@ -127,9 +131,7 @@ bool Keeper::read_link(bool wait_for_end) {
 void Keeper::handle(LinkMessage &message, Fd *fds, int n_fds) {
     switch (message.type) {
     case LinkType::Deposit: return deposit(message, fds, n_fds);
-    case LinkType::Forget:
-        held_.erase({message.entry[0].kind, message.entry[0].id});
-        return answer(LinkType::Ack);
+    case LinkType::Forget: held_.erase({message.entry[0].kind, message.entry[0].id}); return answer(LinkType::Ack);
     case LinkType::Next: return hand_over(message.entry[0].id);
     case LinkType::Serving: return report("");
     default: log_line(LogLevel::Error, "keeper: message of unknown type %u", static_cast<unsigned>(message.type));
@@ -142,7 +144,8 @@ void Keeper::deposit(const LinkMessage &message, Fd *fds, int n_fds) {
         return; // no Ack: nobody learns of it
     }
     Held &held = held_[{message.entry[0].kind, message.entry[0].id}];
-    for (int i = 0; i < n_fds; ++i) held.fd[i] = std::move(fds[i]);
+    for (int i = 0; i < n_fds; ++i)
+        held.fd[i] = std::move(fds[i]);
     answer(LinkType::Ack);
 }
 
@@ -155,7 +158,8 @@ void Keeper::hand_over(uint64_t position) {
     for (; at != held_.end() && message.count < kLinkEntries; ++at) {
         const Held &held = at->second;
         message.entry[message.count++] = {at->first.first, static_cast<uint32_t>(held.count()), at->first.second};
-        for (int i = 0; i < held.count(); ++i) fds[n_fds++] = held.fd[i].get();
+        for (int i = 0; i < held.count(); ++i)
+            fds[n_fds++] = held.fd[i].get();
     }
     if (send_packet(link_.get(), &message, sizeof message, fds, n_fds, false, false) != Io::Done)
         log_line(LogLevel::Error, "keeper: handing over %d descriptors failed: %s", n_fds, strerror(errno));
@@ -192,7 +196,8 @@ int Keeper::run() {
         if (broker_ > 0 && kill_at_ns_ != 0 && now_ns() >= kill_at_ns_) {
             log_line(LogLevel::Error, "keeper: broker %d did not end in time and is killed", broker_);
             kill(broker_, SIGKILL);
-            while (waitpid(broker_, nullptr, 0) < 0 && errno == EINTR) {}
+            while (waitpid(broker_, nullptr, 0) < 0 && errno == EINTR) {
+            }
             ending_ = true;
             continue;
         }

@@ -45,9 +45,9 @@ class Keeper {
     Fd signals_, link_;
     pid_t broker_ = -1;
     int64_t started_ns_ = 0;
-    int64_t start_at_ns_ = 0;    // when broker_ < 0: the time to start the next
-    int64_t kill_at_ns_ = 0;     // not 0: a broker that was asked to end gets this long
-    int64_t pause_ns_ = 0;       // back-off between starts
+    int64_t start_at_ns_ = 0; // when broker_ < 0: the time to start the next
+    int64_t kill_at_ns_ = 0;  // not 0: a broker that was asked to end gets this long
+    int64_t pause_ns_ = 0;    // back-off between starts
     bool ending_ = false, ended_well_ = false;
 
     bool start_broker();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's end of the link to its keeper. Deposits wait for the keeper's word, at most some seconds; when the keeper
-// is gone they succeed at once and the server goes on unsupervised. Used by the broker's control thread.
+// The broker's end of the link to its keeper. Deposits wait for the keeper's word, at most some seconds; when the
+// keeper is gone they succeed at once and the server goes on unsupervised. Used by the broker's control thread.
 #pragma once
 
 #include "core/control/socket.h"

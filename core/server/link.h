@@ -8,12 +8,12 @@
 namespace libcache {
 
 enum class HeldKind : uint32_t {
-    Listener = 1,     // the Unix socket
+    Listener = 1, // the Unix socket
     TcpListener = 2,
-    Mount = 3,        // the tmpfs of the huge-page backing
+    Mount = 3, // the tmpfs of the huge-page backing
     ServerRegion = 4,
-    Region = 5,       // a cache
-    Connection = 6,   // two descriptors: the socket and the process's pidfd
+    Region = 5,     // a cache
+    Connection = 6, // two descriptors: the socket and the process's pidfd
 };
 
 enum class LinkType : uint32_t {

@@ -43,7 +43,8 @@ void settle_process() {
     signal(SIGPIPE, SIG_IGN);
     sigset_t set;
     sigemptyset(&set);
-    for (int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, number);
+    for (int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD})
+        sigaddset(&set, number);
     sigprocmask(SIG_BLOCK, &set, nullptr); // read by signalfd
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -96,12 +97,14 @@ std::string success_text(const ServerOptions &options, const ServerConfig &confi
            "The cache server daemon has been created as process id " +
            std::to_string(config.keeper_pid) + " and listening on port " + std::to_string(options.port) + ".\n" +
            (options.warning.empty() ? "" : options.warning + "\n") +
-           "\nRecommendation:\nWatch the server's log in the folder " + folder + " for what happens from now on: " + log;
+           "\nRecommendation:\nWatch the server's log in the folder " + folder +
+           " for what happens from now on: " + log;
 }
 
 void log_start(const ServerOptions &options, const ServerConfig &config) {
-    log_line(LogLevel::Info, "cache_server %d.%d.%d: keeper %d, port %u, TCP port %u, workers %u, log level %u, spill "
-                             "folder '%s', %llu bytes for all caches (ratio %g), %s: %s",
+    log_line(LogLevel::Info,
+             "cache_server %d.%d.%d: keeper %d, port %u, TCP port %u, workers %u, log level %u, spill "
+             "folder '%s', %llu bytes for all caches (ratio %g), %s: %s",
              CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR, CACHE_VERSION_PATCH, config.keeper_pid, config.port,
              config.tcp_port, config.workers, config.log_level, config.spill_dir,
              static_cast<unsigned long long>(config.memory_limit_bytes), options.memory_cap_ratio,
@@ -135,7 +138,8 @@ int serve(const ServerOptions &options, StartReport start_report) {
         failure.empty() ? report->success(success) : report->failure(failure + ".");
     };
     report.reset();
-    // The process ends before the Broker does: a link that closed first would look like a broker that lives without one.
+    // The process ends before the Broker does: a link that closed first would look like a broker that lives without
+    // one.
     Keeper::RunBroker run_broker = [](Fd link) -> int {
         Broker broker(std::move(link));
         _exit(broker.run());

@@ -32,7 +32,9 @@ uint64_t sum_fields(const std::string &path, std::initializer_list<std::string_v
 }
 
 // What stays untouched below a limit, for all that others do between our look and our pages.
-uint64_t margin_of(uint64_t limit) { return std::clamp(limit / 32, 8 * kMiB, 256 * kMiB); }
+uint64_t margin_of(uint64_t limit) {
+    return std::clamp(limit / 32, 8 * kMiB, 256 * kMiB);
+}
 
 bool has_word(const std::string &list, const std::string &word) {
     std::istringstream words(list);
@@ -43,7 +45,9 @@ bool has_word(const std::string &list, const std::string &word) {
 
 } // namespace
 
-Memory::Memory(std::string root) : root_(std::move(root)) { find_groups(); }
+Memory::Memory(std::string root) : root_(std::move(root)) {
+    find_groups();
+}
 
 // /proc/self/cgroup says where we are in each hierarchy, mountinfo where the hierarchies are mounted.
 void Memory::find_groups() {
@@ -74,7 +78,8 @@ void Memory::add_groups(const std::string &mount_point, const std::string &mount
     // In a container only a part of the hierarchy is mounted, and our path may begin with that part.
     if (mount_root != "/" && path.compare(0, mount_root.size(), mount_root) == 0) path.erase(0, mount_root.size());
     for (;;) {
-        while (!path.empty() && path.back() == '/') path.pop_back();
+        while (!path.empty() && path.back() == '/')
+            path.pop_back();
         const std::string folder = root_ + mount_point + path;
         // A path outside of what is mounted here has no folder: its ancestors may have.
         if (access(folder.c_str(), R_OK) == 0) groups_.push_back({folder, v2});
@@ -112,14 +117,16 @@ uint64_t Memory::meminfo(const char *field) const {
 
 uint64_t Memory::total_bytes() const {
     uint64_t total = meminfo("MemTotal:");
-    for (const Group &group : groups_) total = std::min(total, limit_of(group));
+    for (const Group &group : groups_)
+        total = std::min(total, limit_of(group));
     return total;
 }
 
 uint64_t Memory::room_bytes() const {
     const uint64_t available = meminfo("MemAvailable:"), margin = margin_of(meminfo("MemTotal:"));
     uint64_t room = available - std::min(available, margin);
-    for (const Group &group : groups_) room = std::min(room, room_of(group));
+    for (const Group &group : groups_)
+        room = std::min(room, room_of(group));
     return room;
 }
 

@@ -19,7 +19,9 @@ std::string version_text() {
            std::to_string(CACHE_VERSION_PATCH);
 }
 
-long cpu_count() { return std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)); }
+long cpu_count() {
+    return std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+}
 
 struct Words { // as typed, before they are numbers
     std::string port, workers, log_level, shared_memory, ratio, backing = "auto";
@@ -34,14 +36,18 @@ void describe(CLI::App &app, ServerOptions *options, Words *words) {
     app.add_option("-w,--workers", words->workers, "1..max(CPUs, 100), as shown by cache_admin --server_info");
     app.add_option("-s,--spilldir", options->spill_dir, "Absolute path of a writable folder for spilled rows");
     app.add_option("-l,--loglevel", words->log_level, "0..4: debug, info, warning, error, exception (default 1)");
-    app.add_option("-r,--memory_cap_ratio", words->ratio, "Share of the memory for all caches, 0 < r <= 1 (default 0.8)");
+    app.add_option("-r,--memory_cap_ratio", words->ratio,
+                   "Share of the memory for all caches, 0 < r <= 1 (default 0.8)");
     app.add_option("-m,--shared_memory_size", words->shared_memory,
                    "GB, accepted for old scripts and without effect: regions grow up to --memory_cap_ratio");
     app.add_option("--backing", words->backing, "auto, huge or memfd: where the pages come from (default auto)");
-    for (CLI::Option *option : app.get_options()) option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+    for (CLI::Option *option : app.get_options())
+        option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 }
 
-[[noreturn]] void refuse(const std::string &what) { throw CLI::ValidationError("", what); }
+[[noreturn]] void refuse(const std::string &what) {
+    throw CLI::ValidationError("", what);
+}
 
 // The whole word must be a number in [low, high].
 long long number(const std::string &word, const char *name, long long low, long long high) {

@@ -29,9 +29,9 @@ struct Job {
     // for the control thread when it comes back
     uint32_t slot = kNoSlot; // whom it was stocked for
     uint64_t epoch = 0;
-    uint32_t wish = 0;       // chunks to grant
-    int result = 0;          // 0, CACHE_EFULL (no memory, or cancelled), CACHE_EIO
-    uint64_t done = 0;       // chunks
+    uint32_t wish = 0; // chunks to grant
+    int result = 0;    // 0, CACHE_EFULL (no memory, or cancelled), CACHE_EIO
+    uint64_t done = 0; // chunks
 };
 
 class Populator {
@@ -42,9 +42,9 @@ class Populator {
     Populator &operator=(const Populator &) = delete;
 
     bool ok() const { return wake_ && finished_signal_; }
-    void submit(std::unique_ptr<Job> job);   // control thread
+    void submit(std::unique_ptr<Job> job);                  // control thread
     int readable() const { return finished_signal_.get(); } // readable when jobs have come back
-    std::unique_ptr<Job> take_finished();    // control thread; null: none
+    std::unique_ptr<Job> take_finished();                   // control thread; null: none
 
   private:
     static constexpr size_t kQueue = 4096;

@@ -48,8 +48,9 @@ int CacheRegion::recover_extents(uint32_t slot) {
         ExtentAudit found = audit_extent(*index, *whole.header(), whole.chunk_address(head.chunk),
                                          whole.chunk_offset(head.chunk), used);
         if (!found.clear) {
-            log_line(LogLevel::Error, "cache %u/%u: extent %llu of dead slot %u has a row header that makes no sense; "
-                                      "all of it is kept",
+            log_line(LogLevel::Error,
+                     "cache %u/%u: extent %llu of dead slot %u has a row header that makes no sense; "
+                     "all of it is kept",
                      names_.session_id, names_.cache_id, static_cast<unsigned long long>(head.chunk), slot);
             // The counts as the writer left them: the best there is.
             const Extent &e = *map_.extent(head.chunk);
@@ -62,7 +63,8 @@ int CacheRegion::recover_extents(uint32_t slot) {
     return 0;
 }
 
-// ---- a new broker --------------------------------------------------------------------------------------------------------
+// ---- a new broker
+// --------------------------------------------------------------------------------------------------------
 
 int CacheRegion::restore() {
     if (int rc = map_.open(file_.get(), RegionAccess::Control); rc != 0) return rc;
@@ -130,7 +132,8 @@ void CacheRegion::restore_slots() {
         else
             extents_->revoke_granted(head.chunk); // granted to nobody
     }
-    for (uint32_t slot : dead) recover_slot(slot);
+    for (uint32_t slot : dead)
+        recover_slot(slot);
 }
 
 // R5, R6: every GRANTED extent is offered again, what clients wait for is looked after, and everybody wakes once.
@@ -138,7 +141,8 @@ void CacheRegion::reconnect_all() {
     if (state_ != State::Live) return;
     for (auto &[slot, client] : clients_) {
         refresh_offers(slot, client);
-        for (const Offer &o : client.offers) push(client, o);
+        for (const Offer &o : client.offers)
+            push(client, o);
     }
     trim_all(); // hints that were on their way are lost
     look_for_room();

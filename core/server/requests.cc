@@ -13,9 +13,13 @@
 namespace libcache {
 namespace {
 
-unsigned long long big(uint64_t n) { return n; }
+unsigned long long big(uint64_t n) {
+    return n;
+}
 
-template <size_t N> bool ended(const char (&text)[N]) { return memchr(text, 0, N) != nullptr; }
+template <size_t N> bool ended(const char (&text)[N]) {
+    return memchr(text, 0, N) != nullptr;
+}
 
 template <size_t N> void copy_text(char (&to)[N], const char *from) {
     snprintf(to, N, "%.*s", static_cast<int>(N) - 1, from);
@@ -63,7 +67,8 @@ bool Broker::handle_request(Connection &connection, const wire::Message &request
     return reply(connection, request, &answer, status);
 }
 
-// ---- sessions ------------------------------------------------------------------------------------------------------------
+// ---- sessions
+// ------------------------------------------------------------------------------------------------------------
 
 int Broker::session_request(const Connection &connection, const wire::Message &request, wire::Message *answer) {
     const Asker asker{connection.id, request.header.number};
@@ -86,7 +91,8 @@ int Broker::session_request(const Connection &connection, const wire::Message &r
     return 0;
 }
 
-// ---- opening -------------------------------------------------------------------------------------------------------------
+// ---- opening
+// -------------------------------------------------------------------------------------------------------------
 
 int Broker::check_open(const wire::Message &request) const {
     const wire::Open &o = request.u.open;
@@ -98,8 +104,9 @@ int Broker::check_open(const wire::Message &request) const {
     if (int rc = caches_->require_session(o.session_id); rc != 0) return rc;
     if (o.spill != 0 && server_.config().spill_dir[0] == 0)
         return fail(CACHE_ENOTSUP, "Server is not set up with spill support: start it with --spilldir");
-    if (o.spill != 0) return fail(CACHE_ENOTSUP, "spilling is not supported by version %d.%d.%d", CACHE_VERSION_MAJOR,
-                                  CACHE_VERSION_MINOR, CACHE_VERSION_PATCH);
+    if (o.spill != 0)
+        return fail(CACHE_ENOTSUP, "spilling is not supported by version %d.%d.%d", CACHE_VERSION_MAJOR,
+                    CACHE_VERSION_MINOR, CACHE_VERSION_PATCH);
     return 0;
 }
 
@@ -124,10 +131,16 @@ int Broker::open_new(Connection &connection, const wire::Message &request, Cache
                     big(o.limit_bytes), big(ledger_->limit()));
     const uint64_t limit = o.limit_bytes != 0 ? o.limit_bytes : round_down(ledger_->left(), kChunkBytes);
     if (limit < kMinLimitBytes)
-        return fail(CACHE_EFULL, "the server has no memory for a new cache: %llu of the %llu bytes that it may use are "
-                                 "taken; end sessions with cache_admin -d",
+        return fail(CACHE_EFULL,
+                    "the server has no memory for a new cache: %llu of the %llu bytes that it may use are "
+                    "taken; end sessions with cache_admin -d",
                     big(ledger_->charged()), big(ledger_->limit()));
-    const CacheWish wish{limit, o.expected_rows, backing_.huge(), (o.flags & CACHE_BUILD) != 0, o.has_tag ? o.tag : "", o.has_label ? o.label : ""};
+    const CacheWish wish{limit,
+                         o.expected_rows,
+                         backing_.huge(),
+                         (o.flags & CACHE_BUILD) != 0,
+                         o.has_tag ? o.tag : "",
+                         o.has_label ? o.label : ""};
     return caches_->create({connection.id, request.header.number}, {o.session_id, o.cache_id}, wish, region);
 }
 
@@ -178,7 +191,8 @@ void Broker::cache_made(CacheRegion &region, int result) {
     }
 }
 
-// ---- writers -------------------------------------------------------------------------------------------------------------
+// ---- writers
+// -------------------------------------------------------------------------------------------------------------
 
 bool Broker::attach(Connection &connection, const wire::Message &request) {
     wire::Message answer{};
@@ -234,7 +248,8 @@ int Broker::destroy(const wire::Message &request) {
     return 0;
 }
 
-// ---- what there is -----------------------------------------------------------------------------------------------------
+// ---- what there is
+// -----------------------------------------------------------------------------------------------------
 
 void Broker::fill_entry(const Caches::Listed &listed, wire::Entry *entry) const {
     entry->session_id = listed.session_id;
@@ -278,7 +293,8 @@ int Broker::list(const wire::Message &request, wire::Message *answer) {
 
 int64_t Broker::clients() const {
     int64_t count = 0;
-    for (const auto &[id, connection] : connections_) count += connection.stage == Stage::Up;
+    for (const auto &[id, connection] : connections_)
+        count += connection.stage == Stage::Up;
     return count;
 }
 

@@ -59,8 +59,8 @@ static_assert(sizeof(OpenEntry) == 16);
 
 struct ServerHeader {
     uint64_t magic, bytes;
-    AtomicU64 generation;     // of brokers, this one included; rel after the new one knows all
-    AtomicU64 next_conn_id;   // raised before an id is used: none is ever used twice
+    AtomicU64 generation;   // of brokers, this one included; rel after the new one knows all
+    AtomicU64 next_conn_id; // raised before an id is used: none is ever used twice
     AtomicU64 next_region_id;
     AtomicU64 next_object_id; // of listeners
     ServerConfig config;

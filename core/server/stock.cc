@@ -11,12 +11,12 @@
 namespace libcache {
 namespace {
 
-constexpr uint64_t kFirstChunks = 4;               // 256 KiB, on small pages
-constexpr uint64_t kLargestAhead = 512;            // 32 MiB
+constexpr uint64_t kFirstChunks = 4;    // 256 KiB, on small pages
+constexpr uint64_t kLargestAhead = 512; // 32 MiB
 constexpr size_t kOffersAhead = 3;
-constexpr int64_t kQuick = 100'000'000;            // ns: an extent used up within this deserves a larger next one
+constexpr int64_t kQuick = 100'000'000; // ns: an extent used up within this deserves a larger next one
 constexpr int64_t kSlow = 2'000'000'000;
-constexpr int64_t kHungry = 100'000'000;           // how long what a hungry client was given is safe from others
+constexpr int64_t kHungry = 100'000'000; // how long what a hungry client was given is safe from others
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 constexpr uint32_t kWorthLending = 4096 / kUnitBytes; // room in a SEALED extent
 constexpr uint32_t kRegrantTries = 4;
@@ -112,7 +112,8 @@ bool CacheRegion::offer(uint32_t slot, Client &client, uint64_t chunk, uint64_t 
     return true;
 }
 
-// ---- wants -------------------------------------------------------------------------------------------------------------
+// ---- wants
+// -------------------------------------------------------------------------------------------------------------
 
 bool CacheRegion::somebody_waits() const {
     return std::any_of(clients_.begin(), clients_.end(),
@@ -151,13 +152,18 @@ void CacheRegion::serve_extent(uint32_t slot, Client &client) {
     switch (find_room(chunks, slot, &chunk)) {
     case Room::Wait: return;
     case Room::Have:
-        client.hungry_until_ns = now_ns() + kHungry;
         (void)offer(slot, client, chunk, std::max(chunks, share(client)));
-        return answer(slot, client, 0, 0); // also with a full ring: the client empties it of what is stale
+        return satisfied(slot, client); // also with a full ring: the client empties it of what is stale
     case Room::None:
         if (chunks == 1 && offer_sealed(slot, client)) return answer(slot, client, 0, 0);
         return refuse(slot, client, chunks);
     }
+}
+
+// What it was just given is not taken away before it has had time to look.
+void CacheRegion::satisfied(uint32_t slot, Client &client) {
+    client.hungry_until_ns = now_ns() + kHungry;
+    answer(slot, client, 0, 0);
 }
 
 // Offers of so many chunks that still stand: their tokens once more, since the client did not find them.
@@ -166,7 +172,8 @@ bool CacheRegion::offer_again(Client &client, uint64_t chunks) {
     for (const Offer &o : client.offers) {
         const Bump b = extents_->bump(o.chunk);
         if (b.limit < b.used || b.limit - b.used < chunks * kChunkUnits) continue;
-        push(client, o);
+        // With many tokens waiting it is among them; a ring full of doubles would have no room for what is new.
+        if (client.grant.queued() < kRingTokens / 2) push(client, o);
         any = true;
     }
     if (any) client.hungry_until_ns = now_ns() + kHungry;
@@ -222,7 +229,8 @@ CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, uint64_
 }
 
 void CacheRegion::trim_all() {
-    for (const Extents::Head &head : extents_->heads()) extents_->trim(head.chunk);
+    for (const Extents::Head &head : extents_->heads())
+        extents_->trim(head.chunk);
 }
 
 // Takes from others what they do not use, until there is a run of `chunks`. True: something may be had a little later.

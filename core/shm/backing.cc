@@ -13,8 +13,8 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,7 +96,8 @@ Fd mount_by_helper(std::string *why) {
     const bool answered =
         ready && receive_packet(ours.get(), &answer, sizeof answer, &mount, &n_fds, nullptr, false) == Io::Done;
     if (!answered) kill(child, SIGKILL);
-    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
     answer.step[sizeof answer.step - 1] = 0;
     if (!answered)
         *why = ready ? "the process that makes the mount died" : "the process that makes the mount did not answer";

@@ -10,7 +10,7 @@ namespace libcache {
 struct ExtentAudit {
     uint32_t used = 0;       // end of the last live row, in units
     uint64_t rows = 0;       // live rows, layouts and the schema not counted
-    uint64_t bytes = 0;      // their bytes, without headers
+    uint64_t bytes = 0;      // their bytes without headers: at least what their columns have
     uint64_t dead_units = 0; // rows that nobody can find below `used`
     bool clear = true;       // false: a stride leads out of the extent; `used` is then all of it
 };

@@ -23,7 +23,7 @@ class Checker {
     Checker(const RegionMap &map, std::string *report) : map_(map), header_(*map.header()), report_(report) {
         const Geometry &g = map.geometry();
         index_.attach(map.base(), map.base(), g.data_offset, g.region_bytes);
-        layouts_.attach(map.base(), g.data_offset);
+        layouts_.attach(map.base(), g.data_offset, g.region_bytes);
     }
 
     bool run() {
@@ -115,15 +115,11 @@ class Checker {
         case ExtentState::Sealed:
             if (bump.used > units) wrong("extent %llu: used %u of %llu", big(chunk), bump.used, big(units));
             break;
-        case ExtentState::Index:
-            check_index_extent(chunk, word);
-            break;
+        case ExtentState::Index: check_index_extent(chunk, word); break;
         case ExtentState::Empty:
         case ExtentState::Busy:
-        case ExtentState::Free:
-            break;
-        default:
-            wrong("extent %llu: state %u", big(chunk), static_cast<unsigned>(word.state));
+        case ExtentState::Free: break;
+        default: wrong("extent %llu: state %u", big(chunk), static_cast<unsigned>(word.state));
         }
     }
 
@@ -166,7 +162,6 @@ class Checker {
     }
 
     void check_live_rows(uint64_t chunk, uint32_t used) {
-        const uint64_t top = index_.top();
         for (uint64_t at = 0; at < used;) {
             const uint64_t offset = map_.chunk_offset(chunk) + at * kUnitBytes;
             RowHeader row;
@@ -182,7 +177,7 @@ class Checker {
                     wrong("row %lld at %llu: its column table is damaged", static_cast<long long>(row.row_id),
                           big(offset));
             } else if (row.layout != kLayoutRow) {
-                const Layout *layout = layouts_.get(row.layout, top);
+                const Layout *layout = layouts_.get(row.layout);
                 if (layout == nullptr || layout->row_bytes(residue_of(offset), false) != row.bytes)
                     wrong("row %lld at %llu: does not fit layout %u", static_cast<long long>(row.row_id), big(offset),
                           row.layout);

@@ -34,26 +34,27 @@ int Index::refresh() {
             return fail(CACHE_ECORRUPT, "level %u of the cache's index is impossible: kind %llu, %llu slots at %llu", k,
                         static_cast<unsigned long long>(kind), static_cast<unsigned long long>(slots),
                         static_cast<unsigned long long>(offset));
-        level_[k].kind.store(LevelKind(kind), std::memory_order_relaxed);
-        level_[k].first.store(shared.first.load(std::memory_order_relaxed), std::memory_order_relaxed);
-        level_[k].slots.store(slots, std::memory_order_relaxed);
-        level_[k].entries.store(reinterpret_cast<AtomicU64 *>(entries_ + offset), std::memory_order_relaxed);
+        const auto *const fresh = new KnownLevel{LevelKind(kind), shared.first.load(std::memory_order_relaxed), slots,
+                                                 reinterpret_cast<AtomicU64 *>(entries_ + offset)};
+        const KnownLevel *seen = nullptr;
+        // rel: the numbers before the pointer. Lost: another thread's reading stays
+        if (!level_[k].compare_exchange_strong(seen, fresh, std::memory_order_release, std::memory_order_relaxed))
+            delete fresh;
         // rel: pairs with the acquire loads of known_. Another thread may be ahead: only ever raise it
-        uint32_t seen = k;
-        known_.compare_exchange_strong(seen, k + 1, std::memory_order_release, std::memory_order_relaxed);
+        uint32_t before = k;
+        known_.compare_exchange_strong(before, k + 1, std::memory_order_release, std::memory_order_relaxed);
     }
     return 0;
 }
 
-Index::KnownLevel Index::level(uint32_t k) const {
-    const Level_ &l = level_[k];
-    return {l.kind.load(std::memory_order_relaxed), l.first.load(std::memory_order_relaxed),
-            l.slots.load(std::memory_order_relaxed), l.entries.load(std::memory_order_relaxed)};
+Index::~Index() {
+    for (auto &level : level_)
+        delete level.load(std::memory_order_relaxed); // nobody else is left
 }
 
 void Index::prefetch_entry(int64_t row_id) const {
     for (uint32_t k = known(); k-- > 0;) {
-        const KnownLevel l = level(k);
+        const KnownLevel &l = level(k);
         if (l.kind == LevelKind::Dense) {
             const uint64_t at = static_cast<uint64_t>(row_id) - l.first;
             if (at >= l.slots) continue;
@@ -67,7 +68,7 @@ void Index::prefetch_entry(int64_t row_id) const {
 
 void Index::prefetch_row(int64_t row_id) const {
     for (uint32_t k = known(); k-- > 0;) {
-        const KnownLevel l = level(k);
+        const KnownLevel &l = level(k);
         uint64_t e = 0;
         if (l.kind == LevelKind::Dense) {
             const uint64_t at = static_cast<uint64_t>(row_id) - l.first;
@@ -108,7 +109,7 @@ Index::Insert Index::insert_at(AtomicU64 &entry, uint64_t mine, int64_t row_id) 
 
 // NoRoom: this level has no place left for the id.
 Index::Insert Index::insert_in(uint32_t k, int64_t row_id, uint64_t offset) {
-    const KnownLevel l = level(k);
+    const KnownLevel &l = level(k);
     const uint64_t hash = index_hash(row_id, k);
     const uint64_t mine = IndexEntry::pack(hash, offset);
     if (l.kind == LevelKind::Dense) {
@@ -138,7 +139,7 @@ Index::Insert Index::insert(int64_t row_id, uint64_t offset, uint32_t *levels) {
 bool Index::holds(int64_t row_id, uint64_t offset) {
     refresh();
     for (uint32_t k = known(); k-- > 0;) {
-        const KnownLevel l = level(k);
+        const KnownLevel &l = level(k);
         const uint64_t hash = index_hash(row_id, k);
         const bool dense = l.kind == LevelKind::Dense;
         const uint64_t at = dense ? static_cast<uint64_t>(row_id) - l.first : index_window(hash, l.slots);

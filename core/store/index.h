@@ -17,6 +17,10 @@ class Index {
     // `entries`: the region's first byte in the mapping through which entries are read and, for insert(), changed.
     // `rows`: the same in the mapping through which row headers are read; it is touched for every match, so it should
     // be the one that readers use anyway.
+    Index() = default;
+    ~Index();
+    Index(const Index &) = delete;
+    Index &operator=(const Index &) = delete;
     void attach(char *entries, const char *rows, uint64_t data_offset, uint64_t region_bytes);
 
     // The row's offset in the region, or 0. The header it names lies inside the region and has the id; nothing else of
@@ -48,7 +52,8 @@ class Index {
     // Looks for new levels; CACHE_ECORRUPT if one that the header counts is impossible, and ends before it.
     int refresh();
     uint32_t known() const { return known_.load(std::memory_order_acquire); }
-    KnownLevel level(uint32_t k) const;
+    // k < known(). acq pairs with refresh(): the numbers before the pointer
+    const KnownLevel &level(uint32_t k) const { return *level_[k].load(std::memory_order_acquire); }
 
     // The offset in `e` if a row header can lie there, else 0. Called after `e` was loaded, since only an older
     // top_bytes could make a row that was just published look impossible.
@@ -63,19 +68,13 @@ class Index {
     }
 
   private:
-    // Written by whichever thread sees a level first, with the same values by all of them: relaxed is enough, known_
-    // publishes them.
-    struct Level_ {
-        std::atomic<LevelKind> kind;
-        AtomicU64 first, slots;
-        std::atomic<AtomicU64 *> entries;
-    };
     const RegionHeader *header_ = nullptr;
     char *entries_ = nullptr;
     const char *rows_ = nullptr;
     uint64_t data_offset_ = 0, region_bytes_ = 0;
     AtomicU32 known_{0};
-    Level_ level_[kMaxLevels];
+    // Made by whichever thread sees a level first, never changed: all threads use one reading of the shared numbers.
+    std::atomic<const KnownLevel *> level_[kMaxLevels] = {};
 
     void look_for_levels() {
         // rlx: an older count only hides rows published since, as if the look-up had come earlier; refresh() acquires
@@ -83,12 +82,11 @@ class Index {
     }
     int64_t header_id(uint64_t offset) const { return reinterpret_cast<const RowHeader *>(rows_ + offset)->row_id; }
     uint64_t find_in(uint32_t k, int64_t row_id) const {
-        const Level_ &level = level_[k];
-        const uint64_t slots = level.slots.load(std::memory_order_relaxed);
-        const AtomicU64 *const entries = level.entries.load(std::memory_order_relaxed);
-        if (level.kind.load(std::memory_order_relaxed) == LevelKind::Dense) {
-            const uint64_t at = static_cast<uint64_t>(row_id) - level.first.load(std::memory_order_relaxed);
-            if (at >= slots) return 0;
+        const KnownLevel &known = level(k);
+        const AtomicU64 *const entries = known.entries;
+        if (known.kind == LevelKind::Dense) {
+            const uint64_t at = static_cast<uint64_t>(row_id) - known.first;
+            if (at >= known.slots) return 0;
             // acq [publish] pairs with insert(): the row's bytes were written before
             const uint64_t e = entries[at].load(std::memory_order_acquire);
             if (e == 0) return 0;
@@ -96,7 +94,7 @@ class Index {
             return offset != 0 && header_id(offset) == row_id ? offset : 0;
         }
         const uint64_t hash = index_hash(row_id, k);
-        const AtomicU64 *const window = entries + index_window(hash, slots);
+        const AtomicU64 *const window = entries + index_window(hash, known.slots);
         for (uint64_t i = 0; i < kWindow; i++) {
             const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as above
             if (e == 0) return 0;                                         // ends this level: windows fill in order

@@ -9,20 +9,20 @@ namespace libcache {
 
 class Layouts {
   public:
-    // `rows`: the region's first byte in the reading mapping; `top` bounds what a table may reach.
-    void attach(const char *rows, uint64_t data_offset);
+    // `rows`: the region's first byte in the reading mapping.
+    void attach(const char *rows, uint64_t data_offset, uint64_t region_bytes);
     ~Layouts();
 
     // The layout of this number, or null if it is none or damaged. Costs one load once it is known.
-    const Layout *get(uint32_t number, uint64_t top) {
+    const Layout *get(uint32_t number) {
         if (number >= kMaxLayouts) return nullptr;
         // acq pairs with load()'s CAS: the copy was made before its pointer
         const Layout *known = known_[number].load(std::memory_order_acquire);
-        return known != nullptr ? known : load(number, top);
+        return known != nullptr ? known : load(number);
     }
 
     // The number under which these columns are stored, or -1. Looks at the shared table too.
-    int find(const cache_column *columns, uint32_t n_columns, uint64_t top);
+    int find(const cache_column *columns, uint32_t n_columns);
 
     // Number of entries in use, from the shared table; kMaxLayouts when it is full.
     uint32_t stored() const;
@@ -33,11 +33,11 @@ class Layouts {
   private:
     const RegionHeader *header_ = nullptr;
     const char *rows_ = nullptr;
-    uint64_t data_offset_ = 0;
+    uint64_t data_offset_ = 0, region_bytes_ = 0;
     std::atomic<const Layout *> known_[kMaxLayouts] = {};
     AtomicU32 last_found_{0}; // a hint: data sets have one layout, mostly
 
-    const Layout *load(uint32_t number, uint64_t top);
+    const Layout *load(uint32_t number);
 };
 
 } // namespace libcache

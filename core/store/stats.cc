@@ -17,24 +17,17 @@ void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_sta
     const int64_t used =
         std::min(bytes, signed_bytes(uint64_t{Bump::unpack(e.bump.load(std::memory_order_relaxed)).used} * kUnitBytes));
     switch (word.state) {
-    case ExtentState::Free:
-        s->free_bytes += bytes;
-        break;
-    case ExtentState::Index:
-        s->index_bytes += bytes;
-        break;
+    case ExtentState::Free: s->free_bytes += bytes; break;
+    case ExtentState::Index: s->index_bytes += bytes; break;
     case ExtentState::Granted:
-    case ExtentState::Held:
-        s->granted_bytes += bytes - used;
-        [[fallthrough]];
+    case ExtentState::Held: s->granted_bytes += bytes - used; [[fallthrough]];
     case ExtentState::Sealed:
         s->used_bytes += used;
         s->rows_in_memory += signed_bytes(e.rows.load(std::memory_order_relaxed));
         s->row_bytes += signed_bytes(e.bytes.load(std::memory_order_relaxed));
         s->dead_bytes += signed_bytes(e.dead.load(std::memory_order_relaxed) * kUnitBytes);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 

@@ -7,15 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace libcache {
 
 Writer::Writer(const RegionMap &writing, const RegionMap &reading, uint32_t slot, uint64_t epoch, BrokerLink &link,
-               Layouts &layouts, int64_t timeout_ns)
+               Layouts &layouts)
     : map_(writing), reading_(reading), header_(writing.header()), slot_(writing.slot(slot)), slot_number_(slot),
-      epoch_(epoch), link_(link), layouts_(layouts), timeout_ns_(timeout_ns), grants_(&slot_->grant),
-      returns_(&slot_->back) {
+      epoch_(epoch), link_(link), layouts_(layouts), grants_(&slot_->grant), returns_(&slot_->back) {
     const Geometry &g = writing.geometry();
     index_.attach(writing.base(), reading.base(), g.data_offset, g.region_bytes);
     aside_.reserve(kRingTokens);
@@ -34,6 +32,7 @@ void Writer::finish_place(Held &held, const Row &row, uint32_t at, uint32_t unit
     place->address = map_.base() + offset;
     place->offset = offset;
     place->row_id = row.row_id;
+    place->timeout_ns = row.timeout_ns;
     place->held = &held;
     place->units = units;
     place->column_bytes = row.number == kLayoutRow ? 0 : row.layout->column_bytes();
@@ -49,15 +48,19 @@ void Writer::finish_place(Held &held, const Row &row, uint32_t at, uint32_t unit
 
 // A row that lost its race left a hole; a row that fits goes there, with the hole's stride.
 bool Writer::place_in_hole(Held &held, const Row &row, Place *place) {
-    for (size_t i = 0; i < held.holes.size(); i++) {
-        const Hole hole = held.holes[i];
-        if (units_of(row, hole.at) > hole.units) continue;
-        held.holes[i] = held.holes.back();
-        held.holes.pop_back();
-        finish_place(held, row, hole.at, hole.units, place);
-        return true;
+    Hole *best = nullptr;
+    for (Hole &hole : held.holes) {
+        const uint32_t units = units_of(row, hole.at);
+        // None that would stay more than half empty: a small row must not use up the room of a large one.
+        if (units <= hole.units && hole.units <= 2 * uint64_t{units} && (best == nullptr || hole.units < best->units))
+            best = &hole;
     }
-    return false;
+    if (best == nullptr) return false;
+    const Hole hole = *best;
+    *best = held.holes.back();
+    held.holes.pop_back();
+    finish_place(held, row, hole.at, hole.units, place);
+    return true;
 }
 
 // PROTOCOL "Use": header at `used`, then one CAS makes it part of the chain [0, used).
@@ -95,7 +98,7 @@ int Writer::use(Held &held, const Row &row, Place *place, bool *fits) {
 }
 
 int Writer::place(const Row &row, Place *place) {
-    int64_t deadline = 0;
+    Deadline deadline{row.timeout_ns};
     std::unique_lock lock(mutex_);
     for (;;) {
         bool fits = false;
@@ -142,16 +145,12 @@ void Writer::count_row(Held &held) {
 }
 
 int Writer::publish(const Place &place) {
-    int64_t deadline = 0;
+    Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;
         switch (index_.insert(place.row_id, place.offset, &levels)) {
-        case Index::Insert::Won:
-            count_row(*place.held);
-            return 0;
-        case Index::Insert::Present:
-            give_back(place);
-            return 1;
+        case Index::Insert::Won: count_row(*place.held); return 0;
+        case Index::Insert::Present: give_back(place); return 1;
         case Index::Insert::NoRoom:
             if (int rc = wait_for_level(levels, place.row_id, &deadline); rc != 0) {
                 give_back(place);
@@ -175,11 +174,8 @@ void Writer::give_back(const Place &place) {
                                                   std::memory_order_release, std::memory_order_relaxed)) {
         }
         held.used = at;
-    } else {
-        try {
-            held.holes.push_back({at, place.units});
-        } catch (const std::bad_alloc &) { // the hole stays a dead row
-        }
+    } else if (held.holes.size() < held.holes.capacity()) { // further holes stay dead rows
+        held.holes.push_back({at, place.units});
     }
     settle(held);
 }
@@ -218,13 +214,11 @@ Writer::Appended Writer::append_once(const Place &place, uint64_t term, int64_t 
 }
 
 int Writer::append(const Place &place, uint64_t term, int64_t *row_id) {
-    int64_t deadline = 0;
+    Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;
         switch (append_once(place, term, row_id, &levels)) {
-        case Appended::Done:
-            count_row(*place.held);
-            return 0;
+        case Appended::Done: count_row(*place.held); return 0;
         case Appended::NotBuilder:
             give_back(place);
             return fail(
@@ -247,9 +241,9 @@ void Writer::settle(Held &held) {
 }
 
 // Writes a column table, or the schema, as a row of its own and publishes it in `entry`. 0, or 1 if entry was taken.
-int Writer::store_table(const Layout &layout, int64_t number, const char *data, AtomicU64 &entry) {
+int Writer::store_table(const Layout &layout, int64_t number, const char *data, int64_t timeout_ns, AtomicU64 &entry) {
     Place place;
-    if (int rc = this->place({&layout, kLayoutRow, number, data == nullptr}, &place); rc != 0) return rc;
+    if (int rc = this->place({&layout, kLayoutRow, number, timeout_ns, data == nullptr}, &place); rc != 0) return rc;
     memcpy(place.address + sizeof(RowHeader), layout.table(), layout.table_bytes());
     if (data != nullptr)
         memcpy(place.address + layout.column_offset_in_line(residue_of(place.offset), 0), data, layout.column_bytes());
@@ -264,22 +258,22 @@ int Writer::store_table(const Layout &layout, int64_t number, const char *data, 
     return 0;
 }
 
-int Writer::store_layout(const Layout &layout, uint32_t *number) {
+int Writer::store_layout(const Layout &layout, int64_t timeout_ns, uint32_t *number) {
     for (;;) {
         *number = layouts_.stored();
         if (*number == kMaxLayouts) {
             *number = kInlineLayout;
             return 0;
         }
-        const int rc = store_table(layout, *number, nullptr, header_->layout[*number]);
+        const int rc = store_table(layout, *number, nullptr, timeout_ns, header_->layout[*number]);
         if (rc <= 0) return rc;
-        const Layout *const theirs = layouts_.get(*number, index_.top());
+        const Layout *const theirs = layouts_.get(*number);
         if (theirs != nullptr && *theirs == layout) return 0; // somebody else has the same columns
     }
 }
 
-int Writer::store_schema(const Layout &layout, const char *data) {
-    return store_table(layout, kMaxLayouts, data, header_->schema);
+int Writer::store_schema(const Layout &layout, const char *data, int64_t timeout_ns) {
+    return store_table(layout, kMaxLayouts, data, timeout_ns, header_->schema);
 }
 
 } // namespace libcache

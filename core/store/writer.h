@@ -39,12 +39,14 @@ class Writer {
         Held *held = nullptr;
         uint32_t units = 0;
         uint64_t column_bytes = 0;
+        int64_t timeout_ns = 0;
     };
     // What is to be placed.
     struct Row {
         const Layout *layout;
         uint32_t number; // of the layout, kInlineLayout or kLayoutRow
         int64_t row_id;
+        int64_t timeout_ns;      // for what must come from the broker
         bool table_only = false; // a layout row: no columns of its own
 
         // Bytes from the start of the header to the end, for a row that starts at `residue`.
@@ -56,7 +58,7 @@ class Writer {
 
     // Both mappings outlive the writer. `slot` is ACTIVE for this process with `epoch`.
     Writer(const RegionMap &writing, const RegionMap &reading, uint32_t slot, uint64_t epoch, BrokerLink &link,
-           Layouts &layouts, int64_t timeout_ns);
+           Layouts &layouts);
     ~Writer();
     Writer(const Writer &) = delete;
     Writer &operator=(const Writer &) = delete;
@@ -74,9 +76,9 @@ class Writer {
     bool builds(uint64_t term) const;
 
     // The number under which these columns are stored from now on; kInlineLayout when the table is full.
-    int store_layout(const Layout &layout, uint32_t *number);
+    int store_layout(const Layout &layout, int64_t timeout_ns, uint32_t *number);
     // Stores `bytes` at `data` as the region's schema. 0, 1 if there was one.
-    int store_schema(const Layout &layout, const char *data);
+    int store_schema(const Layout &layout, const char *data, int64_t timeout_ns);
 
     // Seals every extent without rows in flight: before closing. Rows in flight keep theirs until the process ends.
     void seal_all();
@@ -108,7 +110,6 @@ class Writer {
     const uint64_t epoch_;
     BrokerLink &link_;
     Layouts &layouts_;
-    const int64_t timeout_ns_;
     Index index_;
 
     std::mutex mutex_; // guards all below and every Held but its `current`
@@ -137,11 +138,15 @@ class Writer {
     void count_row(Held &held);
     enum class Appended { Done, NoRoom, NotBuilder };
     Appended append_once(const Place &place, uint64_t term, int64_t *row_id, uint32_t *levels);
-    int store_table(const Layout &layout, int64_t number, const char *data, AtomicU64 &entry);
+    int store_table(const Layout &layout, int64_t number, const char *data, int64_t timeout_ns, AtomicU64 &entry);
 
-    int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, int64_t *deadline);
-    int wait_for_level(uint32_t levels, int64_t row_id, int64_t *deadline);
-    int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id, int64_t *deadline);
+    struct Deadline {
+        int64_t timeout_ns;
+        int64_t at_ns = 0; // set by the first wait
+    };
+    int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline);
+    int wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline);
+    int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id, Deadline *deadline);
     int refused(Want want, Answer answer, int64_t row_id) const;
     int still_ours() const;
 };

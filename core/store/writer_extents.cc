@@ -8,6 +8,11 @@
 #include <sys/mman.h>
 
 namespace libcache {
+namespace {
+
+constexpr size_t kMostHoles = 32; // they are searched under the mutex
+
+} // namespace
 
 // Tokens are hints: the extent's own word decides, by one CAS that a revoke may win instead.
 Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
@@ -30,6 +35,7 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
     const uint64_t rows = extent.rows.load(std::memory_order_relaxed);
     // All that may fail for want of memory comes before the extent is ours.
     if (spare_.empty()) spare_.push_back(&pool_.emplace_back());
+    spare_.back()->holes.reserve(kMostHoles);
     open_.reserve(pool_.size());
     spare_.reserve(pool_.size());
     LIBCACHE_PAUSE("writer.take.2");
@@ -46,7 +52,7 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
     held->used = bump.used;
     held->started = held->settled = 0;
     held->rows_at_take = rows;
-    held->populated = uint64_t{bump.used} * kUnitBytes;
+    held->populated = round_down(uint64_t{bump.used} * kUnitBytes, 4096);
     held->open = true;
     open_.push_back(held);
     return held;
@@ -65,8 +71,9 @@ Writer::Held *Writer::take(const Row &row) {
         else
             i++;
     }
-    for (uint64_t token; held == nullptr && grants_.waiting() != 0; grants_.advance()) {
-        token = grants_.peek();
+    // Counted once: a head that somebody scribbled must not keep us here.
+    for (uint32_t left = grants_.waiting(); held == nullptr && left > 0; left--, grants_.advance()) {
+        const uint64_t token = grants_.peek();
         held = try_token(token, row, &stale);
         if (held != nullptr || stale) continue;
         if (aside_.size() == kRingTokens) aside_.erase(aside_.begin()); // the broker offers it again when we wait
@@ -134,6 +141,9 @@ void Writer::seal(Held &held) {
         word = ExtentWord::unpack(own);
     LIBCACHE_PAUSE("writer.seal.2");
     returns_.push({held.chunk, held.seq}); // a hint: when the ring is full the broker finds it by a walk
+    // While rows are refused nobody sends messages: what was just given back must be told.
+    if (header_->refused_chunks.load(std::memory_order_relaxed) != 0)
+        link_.send_want(header_->region_id, slot_number_, epoch_, Want{}, 0);
     // Readers use another mapping: what stays mapped here would count twice in this process's memory.
     if (held.populated != 0) madvise(map_.chunk_address(held.chunk), held.populated, MADV_DONTNEED);
     held.open = false;

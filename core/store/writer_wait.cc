@@ -49,27 +49,28 @@ int Writer::refused(Want want, Answer answer, int64_t row_id) const {
         return fail(CACHE_EFULL, "no room for index level %u of cache %u of session %u: %llu of %llu bytes are in use",
                     want.levels, header_->cache_id, header_->session_id,
                     big(header_->charged_bytes.load(std::memory_order_relaxed)), big(header_->limit_bytes));
-    return fail(answer.code, "the server refused %s for row %lld of cache %u of session %u",
+    return fail(answer.code < 0 ? answer.code : CACHE_ECORRUPT,
+                "the server refused %s for row %lld of cache %u of session %u",
                 want.extent ? "memory" : "an index level", static_cast<long long>(row_id), header_->cache_id,
                 header_->session_id);
 }
 
 int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id,
-                        int64_t *deadline) {
+                        Deadline *deadline) {
     const int64_t now = now_ns();
-    if (*deadline == 0) *deadline = now + timeout_ns_;
-    if (now >= *deadline)
+    if (deadline->at_ns == 0) deadline->at_ns = now + deadline->timeout_ns;
+    if (now >= deadline->at_ns)
         return fail(CACHE_ETIMEOUT,
                     "the server did not provide %s for row %lld of cache %u of session %u within %lld ms; see its log",
                     want.extent ? "memory" : "an index level", static_cast<long long>(row_id), header_->cache_id,
-                    header_->session_id, static_cast<long long>(timeout_ns_ / 1'000'000));
+                    header_->session_id, static_cast<long long>(deadline->timeout_ns / 1'000'000));
     slot_->want_id.store(static_cast<uint64_t>(row_id), std::memory_order_relaxed);
     // rel: with want_id. What a new broker begins with; the message is what this one reads
     slot_->want.store(want.pack(), std::memory_order_release);
     LIBCACHE_PAUSE("writer.wait.1");
     link_.send_want(header_->region_id, slot_number_, epoch_, want, row_id);
     lock.unlock();
-    futex_wait(&slot_->futex, seen, std::min(*deadline - now, kLookAtSocketEveryNs));
+    futex_wait(&slot_->futex, seen, std::min(deadline->at_ns - now, kLookAtSocketEveryNs));
     lock.lock();
     // acq pairs with the broker's +1 rel: its answer and its grants were stored before
     if (slot_->futex.load(std::memory_order_acquire) == seen) return still_ours();
@@ -80,7 +81,7 @@ int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want 
     return refused(want, answer, row_id);
 }
 
-int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, int64_t *deadline) {
+int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline) {
     if (int rc = still_ours(); rc != 0) return rc;
     const uint64_t bytes = uint64_t{units_of(row, 0)} * kUnitBytes;
     const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes)};
@@ -90,7 +91,7 @@ int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, c
     return wait_answer(lock, seen, want, row.row_id, deadline);
 }
 
-int Writer::wait_for_level(uint32_t levels, int64_t row_id, int64_t *deadline) {
+int Writer::wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline) {
     std::unique_lock lock(mutex_);
     if (int rc = still_ours(); rc != 0) return rc;
     const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
