@@ -174,8 +174,9 @@ Test(tag, another_one_is_a_conflict_that_names_both_labels) {
     second = s.open(5, options);
     cache *any = s.open(5, CACHE_OPTIONS_INIT);
     for (cache *handle : {first, second, any}) {
-        cr_assert_str_eq(s.stat(handle).tag, "decode-v1");
-        cr_assert_str_eq(s.stat(handle).label, options.label);
+        const cache_stats stats = s.stat(handle);
+        cr_assert_str_eq(stats.tag, "decode-v1");
+        cr_assert_str_eq(stats.label, options.label);
         RIGHT(rows::check(handle, 1));
         OK(cache_close(handle));
     }
@@ -190,8 +191,9 @@ Test(tag, of_64_bytes_and_label_of_255_are_kept_whole) {
     options.tag = tag.c_str();
     options.label = label.c_str();
     cache *handle = s.open(6, options);
-    cr_assert_str_eq(s.stat(handle).tag, tag.c_str());
-    cr_assert_str_eq(s.stat(handle).label, label.c_str());
+    const cache_stats stats = s.stat(handle);
+    cr_assert_str_eq(stats.tag, tag.c_str());
+    cr_assert_str_eq(stats.label, label.c_str());
     OK(cache_close(handle));
 }
 
@@ -200,7 +202,7 @@ Test(schema, is_stored_once_and_another_one_is_a_conflict) {
     const char *const names[] = {"image", "label", "\xc3\xbc", ""}, *const others[] = {"image", "mask"};
     char buffer[64];
     size_t bytes = sizeof buffer;
-    FAILS(cache_schema_get(s.rows, buffer, &bytes), CACHE_ENOTFOUND, "schema");
+    FAILS(cache_schema_get(s.rows, buffer, &bytes), CACHE_ENOTFOUND, "column names");
     OK(cache_schema_set(s.rows, names, 4));
     OK(cache_schema_set(s.rows, names, 4));
     FAILS(cache_schema_set(s.rows, names, 3), CACHE_ECONFLICT);

@@ -159,7 +159,7 @@ class Sandbox:
 
     def hold_rows(self, *what):
         """Another process stores rows and keeps the cache open until communicate() is called."""
-        process = self.popen(*self.rows_command(*what), "", "hold", stdin=subprocess.PIPE)
+        process = self.popen(*self.rows_command(*what), "hold", stdin=subprocess.PIPE)
         assert process.stdout.readline() == "holding\n", process.communicate()
         return process
 

@@ -133,7 +133,7 @@ def test_a36_a_server_that_had_sessions_is_stopped(sandbox):
     pid = sandbox.start()
     sandbox.session()
     assert sandbox.admin("--stop").status == 0
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid), "the server has ended")
 
 
 def test_a44_a_spill_folder_without_permission_is_refused(sandbox):

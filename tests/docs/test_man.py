@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -178,15 +179,15 @@ def string_literals():
 
 def quoted_messages():
     chapter = section(MAN / "libcache.7", "TROUBLESHOOTING")
-    for subsection in re.findall(r"^\.Ss Messages [^\n]*\n(.*?)(?=^\.Ss |\Z)", chapter, re.M | re.S):
+    for subsection in re.findall(r"^\.Ss (?:Messages [^\n]*|Huge pages)\n(.*?)(?=^\.Ss |\Z)", chapter, re.M | re.S):
         yield from re.findall(r"^\.It (.*)$", subsection, re.M)
 
 
 @pytest.mark.parametrize("item", quoted_messages())
 def test_a_message_that_is_explained_is_one_that_is_given(item):
     sources = string_literals()
-    # What stands between the placeholders (Ar X): those are filled in.
-    for part in re.split(r"\bAr [\w.]+|\(\.\.\.\)", item):
+    # What stands between the placeholders (Ar X), which are filled in as the system's own words are.
+    for part in re.split(r"\bAr [\w.]+|\(\.\.\.\)| failed: .*", item):
         words = re.sub(r"\b(No|Ns)\b|\\&", " ", part).strip(" ,().")
         assert " ".join(words.split()) in sources, f"no source says '{words}'"
 
@@ -200,11 +201,16 @@ def examples(page):
 
 
 EXAMPLES = [(page, code) for page in WRITTEN if page.suffix == ".3" for code in examples(page)]
-PROGRAMS = [(page, code) for page, code in EXAMPLES if "int main(" in code]
 
 
 def page_name(example):
     return example[0].name
+
+
+@pytest.fixture
+def server_folder():
+    with tempfile.TemporaryDirectory(prefix="lcd-", dir="/tmp") as folder:  # short: a socket's path has 107 bytes
+        yield folder
 
 
 def test_every_call_page_has_an_example():
@@ -216,16 +222,22 @@ def test_an_example_compiles(example):
     compile_c(example[1], "-fsyntax-only")
 
 
-@pytest.mark.parametrize("example", PROGRAMS, ids=page_name)
-def test_an_example_that_is_a_program_runs(example, tmp_path):
+@pytest.mark.parametrize("example", EXAMPLES, ids=page_name)
+def test_an_example_does_what_it_shows(example, tmp_path, server_folder):
+    """A program is run as it is; functions are called by examples.c. Each with a server of its own."""
     admin, library = BUILD / "bin" / "cache_admin", BUILD / "lib"
     for needed in (admin, BUILD / "bin" / "cache_server", library / "libcache.so"):
         if not needed.exists():
             pytest.skip(f"{needed} is not built (make)")
-    compile_c(example[1], f"-L{library}", f"-Wl,-rpath,{library}", "-o", str(tmp_path / "example"), "-Wl,--no-as-needed",
-              "-lcache")
-    environment = {**os.environ, "LIBCACHE_DIR": str(tmp_path / "s")}
-    result = run([str(admin), "--run", "--", str(tmp_path / "example")], env=environment)
+    page, code = example
+    program, source = tmp_path / "example", code
+    if "int main(" not in code:
+        (tmp_path / "example.inc").write_text(code)
+        source = (Path(__file__).parent / "examples.c").read_text()
+    compile_c(source, f"-I{tmp_path}", f"-DPAGE_{page.stem}", "-o", str(program), f"-L{library}",
+              f"-Wl,-rpath,{library}", "-Wl,--no-as-needed", "-lcache")
+    environment = {**os.environ, "LIBCACHE_DIR": server_folder}
+    result = run([str(admin), "--run", "--", str(program)], env=environment)
     assert result.returncode == 0, result.stderr
 
 
