@@ -66,8 +66,10 @@ $(BIN)/mnist_demo: $(call objects,$(wildcard capi/examples/mnist_demo*.cc)) $(LI
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lz -Wl,-rpath,'$$ORIGIN/../lib'
 
+include tests/tests.mk perf/perf.mk bindings/python/python.mk
+
 # ---- what a newcomer calls ---------------------------------------------------------------------------------------------
-.PHONY: deps deps-dev demo test help
+.PHONY: deps deps-dev demo test lint help install
 PACKAGES := libboost1.81-dev liburing-dev libcriterion-dev libcli11-dev nlohmann-json3-dev libspdlog-dev zlib1g-dev \
   python3 python3-pytest
 PACKAGES_DEV := clang-14 clang-format-14 clang-tidy-14 cppcheck shellcheck mandoc libclang-rt-14-dev
@@ -77,14 +79,12 @@ deps:
 deps-dev: deps
 	@tests/install_packages $(PACKAGES_DEV)
 
--include tests/tests.mk perf/perf.mk bindings/python/python.mk
-
 demo: deps
 	@$(MAKE) --no-print-directory -s all
 	@$(BIN)/mnist_demo
 
-test: deps
-	@$(MAKE) --no-print-directory -s -j$$(nproc) all tests
+test: deps deps-python
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all tests python
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-asan
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-tsan
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)/address --sanitized $(BUILD)/thread

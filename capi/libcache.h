@@ -279,7 +279,7 @@ int64_t cache_get_batch(cache *handle, const int64_t *row_ids, size_t n, cache_v
 /* Copies column `column` of n rows into dst, row i at i * stride bytes. A shorter column leaves the rest of its place
  * as it was. found[i] is set to 1 or 0; with found NULL a miss is CACHE_ENOTFOUND, after all rows were tried.
  * Returns the number of rows copied. A column longer than the stride, or missing in a row: CACHE_EINVAL, nothing is
- * written for that row (found 0), the others are copied. A negative id: CACHE_EINVAL at once. */
+ * written for that row (found 0), the others are copied. A negative id: CACHE_EINVAL, nothing is copied. */
 int64_t cache_gather(cache *handle, const int64_t *row_ids, size_t n, uint32_t column, void *dst, size_t stride,
                      uint8_t *found) CACHE_NOEXCEPT;
 

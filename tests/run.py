@@ -3,8 +3,8 @@
 """Runs every test of a build folder and ends with one line 'N passed, N failed'.
 
 A test program is an executable of BUILD/tests: a Criterion program (each of its tests counts) or a plain one (exit 0
-passed, 77 skipped, anything else failed; its last line of output says why). The folders tests/cli, tests/examples and
-bindings/python/tests run under pytest. `--sanitized FOLDER` adds the programs of a second build (make test-asan,
+passed, 77 skipped, anything else failed; its last line of output says why). The folders tests/cli, tests/docs,
+tests/examples and bindings/python/tests run under pytest. `--sanitized FOLDER` adds the programs of a second build (make test-asan,
 test-tsan) to the same count.
 
 Each program runs in a session of its own under a watchdog, with a temporary folder of its own. Every process that it
@@ -27,7 +27,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST_FOLDERS = ["tests/cli", "tests/examples", "bindings/python/tests"]
+PYTEST_FOLDERS = ["tests/cli", "tests/docs", "tests/examples", "bindings/python/tests"]
 SKIPPED = 77
 LEFTOVER_GRACE_SECONDS = 10  # for a server that ends by itself when its client has ended
 
@@ -120,7 +120,8 @@ def run_process(program, report, folder, run_id, watchdog):
     """Returns (exit status or None if it hung, everything it wrote)."""
     environment = dict(os.environ, LIBCACHE_BUILD=str(program.build), LIBCACHE_TEST_RUN=run_id, TMPDIR=folder,
                        PYTHONDONTWRITEBYTECODE="1",
-                       ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:" + os.environ.get("ASAN_OPTIONS", ""),
+                       # handle_segv: tests that expect SIGSEGV must see the signal itself
+                       ASAN_OPTIONS="detect_leaks=1:handle_segv=0:" + os.environ.get("ASAN_OPTIONS", ""),
                        UBSAN_OPTIONS="print_stacktrace=1:" + os.environ.get("UBSAN_OPTIONS", ""),
                        TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:" + os.environ.get("TSAN_OPTIONS", ""))
     for name in ("LIBCACHE_DIR", "LIBCACHE_PORT", "LIBCACHE_SESSION", "SESSION_ID", "MS_CACHE_PORT", "MS_CACHE_HOST",

@@ -83,7 +83,7 @@ int Connection::check_folder() const {
 int Connection::connect() {
     if (int rc = check_folder(); rc != 0) return rc;
     const int64_t deadline = now_ns() + config_.timeout_ns;
-    for (;;) {
+    for (bool hung_up = false;;) {
         socket_ = connect_unix(config_.socket_path, config_.timeout_ns);
         if (!socket_) return no_server(errno);
         ucred server{};
@@ -99,7 +99,11 @@ int Connection::connect() {
             return 0;
         }
         // A broker that died before it said WELCOME left nothing behind: begin again.
-        if (!again || now_ns() >= deadline) return rc;
+        hung_up |= again;
+        if (!again && !(hung_up && rc == CACHE_ETIMEOUT)) return rc;
+        if (now_ns() >= deadline)
+            return fail(CACHE_ESERVER, "the server at %s hung up before it said welcome, again and again; see its log",
+                        config_.socket_path.c_str());
         poll(nullptr, 0, 20); // whoever closes at once may do so for a while
     }
 }

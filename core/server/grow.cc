@@ -126,9 +126,17 @@ void CacheRegion::grow_for(int64_t row_id) {
     pump_growth();
 }
 
-// Ahead of need: the next level comes when the newest hashed one is half full.
+// Ahead of need: the next level comes when the newest hashed one is half full, or, while all ids are dense, when three
+// quarters of them are there and more rows than the opener expected.
 void CacheRegion::grow_ahead() {
-    if (growth_.active || state_ != State::Live || level_.size() >= kMaxLevels || !newest_half_full()) return;
+    if (growth_.active || state_ != State::Live || level_.empty() || level_.size() >= kMaxLevels) return;
+    if (level_.back().kind == LevelKind::Dense) {
+        const uint64_t dense = dense_end(), count = rows();
+        if (all_slots() != dense || count < dense / 4 * 3 || count <= header()->expected_rows) return;
+        begin_growth(LevelKind::Dense, dense, dense);
+        return pump_growth();
+    }
+    if (!newest_half_full()) return;
     begin_growth(LevelKind::Hash, 0, std::max(all_slots(), kSmallestHash));
     pump_growth();
 }

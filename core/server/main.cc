@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <memory>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -157,6 +158,12 @@ int serve(const ServerOptions &options, StartReport start_report) {
 
 int main(int argc, char **argv) {
     using namespace libcache;
+    // A start with closed standard streams must not give their numbers to a pipe or a socket.
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR))
+        if (fd > 2) {
+            close(fd);
+            break;
+        }
     ServerOptions options;
     int status = 0;
     if (!parse_options(argc, argv, &options, &status)) return status;

@@ -14,7 +14,7 @@
 namespace libcache {
 namespace {
 
-constexpr uint64_t kSliceChunks = 512; // 32 MiB: some milliseconds
+constexpr uint64_t kSliceChunks = 128; // 8 MiB: what an urgent job waits for at most
 
 void signal(const Fd &event) {
     const uint64_t one = 1;
@@ -108,7 +108,11 @@ void Populator::run() {
     const Memory memory;
     std::deque<std::unique_ptr<Job>> turn;
     while (!stopping_.load(std::memory_order_relaxed)) {
-        jobs_.consume_all([&](Job *job) { turn.emplace_back(job); });
+        jobs_.consume_all([&](Job *job) {
+            // An index level is waited for by a row that is written already; stock is made ahead.
+            const bool urgent = job->work == Work::Zero || (job->work == Work::Populate && job->slot == kNoSlot);
+            urgent ? turn.emplace_front(job) : turn.emplace_back(job);
+        });
         if (turn.empty()) {
             uint64_t count;
             (void)!read(wake_.get(), &count, sizeof count); // blocks until something is handed over

@@ -142,7 +142,9 @@ Test(null_pointers, are_einval_in_every_call) {
     FAILS(cache_session_open(s.client, nullptr, &s.id), CACHE_EINVAL);
     FAILS(cache_session_open(s.client, "a", nullptr), CACHE_EINVAL);
     FAILS(cache_session_destroy(nullptr, s.id), CACHE_EINVAL);
-    FAILS(cache_list(nullptr, [](const cache_list_entry *, void *) { return 0; }, nullptr), CACHE_EINVAL);
+    FAILS(cache_list(
+              nullptr, [](const cache_list_entry *, void *) { return 0; }, nullptr),
+          CACHE_EINVAL);
     FAILS(cache_list(s.client, nullptr, nullptr), CACHE_EINVAL);
     FAILS(cache_server_info(nullptr, &info), CACHE_EINVAL);
     FAILS(cache_server_info(s.client, nullptr), CACHE_EINVAL);
@@ -219,23 +221,27 @@ Test(put, refuses_impossible_rows_and_says_which_column) {
         {good_but([](cache_column &c) {
              static const int64_t shape[] = {-4};
              c.shape = shape;
-         }), "negative"},
+         }),
+         "negative"},
         {good_but([](cache_column &c) { // 2^63 * 2^63 elements
              static const int64_t shape[] = {INT64_MAX, INT64_MAX};
              c.shape = shape;
              c.ndim = 2;
-         }), "column 1"},
+         }),
+         "column 1"},
         {good_but([](cache_column &c) { // 2^32 * 2^32 * 1 wraps to 0
              static const int64_t shape[] = {int64_t{1} << 32, int64_t{1} << 32};
              c.shape = shape;
              c.ndim = 2;
              c.bytes = 0;
-         }), "column 1"},
+         }),
+         "column 1"},
         {good_but([](cache_column &c) { // would not fit any extent
              static const int64_t shape[] = {int64_t{1} << 40};
              c.shape = shape;
              c.bytes = uint64_t{1} << 40;
-         }), "row"},
+         }),
+         "row"},
     };
     for (const auto &[bad, word] : bads) {
         cache_column columns[] = {kGood, bad};
@@ -303,14 +309,6 @@ Test(open, what_this_version_cannot_do_is_enotsup) {
     cache_options options = CACHE_OPTIONS_INIT;
     options.spill = 1;
     FAILS(cache_open(s.client, s.id, 2, &options, &handle), CACHE_ENOTSUP, "spill");
-    options = CACHE_OPTIONS_INIT;
-    options.flags = CACHE_BUILD;
-    FAILS(cache_open(s.client, s.id, 2, &options, &handle), CACHE_ENOTSUP, "build");
-    int64_t id;
-    FAILS(cache_build_begin(s.rows, &id), CACHE_ENOTSUP);
-    FAILS(cache_append(s.rows, &kGood, 1, &id), CACHE_ENOTSUP);
-    FAILS(cache_build_done(s.rows), CACHE_ENOTSUP);
-    FAILS(cache_build_wait(s.rows, 10), CACHE_ENOTSUP);
 }
 
 Test(sessions, refuse_impossible_names_and_unknown_ids) {
@@ -348,6 +346,7 @@ Test(read_only, views_cannot_be_written, .signal = SIGSEGV) {
     auto *s = new Session; // no destructor: the signal ends the test
     cache_view view;
     cache_column column;
-    if (cache_put(s->rows, 1, &kGood, 1) || cache_get(s->rows, 1, &view) || cache_view_column(&view, 0, &column)) return;
+    if (cache_put(s->rows, 1, &kGood, 1) || cache_get(s->rows, 1, &view) || cache_view_column(&view, 0, &column))
+        return;
     *static_cast<volatile char *>(column.data) = 1;
 }

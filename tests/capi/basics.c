@@ -33,7 +33,8 @@ Test(basics, a_row_comes_back_as_it_was_put) {
     uint8_t image[28][28];
     int32_t label = 7;
     const int64_t shape[] = {28, 28};
-    for (int i = 0; i < 28 * 28; i++) ((uint8_t *)image)[i] = (uint8_t)(i * 31);
+    for (int i = 0; i < 28 * 28; i++)
+        ((uint8_t *)image)[i] = (uint8_t)(i * 31);
     const cache_column columns[2] = {{image, sizeof image, shape, CACHE_UINT8, 2, {0}},
                                      {&label, sizeof label, NULL, CACHE_INT32, 0, {0}}};
     cache_view view;
@@ -99,10 +100,13 @@ Test(basics, every_code_has_a_text_of_its_own) {
         cr_assert_gt(strlen(cache_strerror(code)), 3);
     }
     for (int a = CACHE_ELIMIT; a <= CACHE_EINVAL; a++)
-        for (int b = CACHE_ELIMIT; b < a; b++) cr_assert_str_neq(cache_strerror(a), cache_strerror(b));
+        for (int b = CACHE_ELIMIT; b < a; b++)
+            cr_assert_str_neq(cache_strerror(a), cache_strerror(b));
 }
 
-Test(basics, a_thread_without_a_failure_has_no_last_error) { cr_assert_str_eq(cache_last_error(), ""); }
+Test(basics, a_thread_without_a_failure_has_no_last_error) {
+    cr_assert_str_eq(cache_last_error(), "");
+}
 
 Test(basics, a_miss_is_worded_with_its_row_and_cache) {
     start();

@@ -32,12 +32,13 @@ std::string no_core() {
     cache *handle;
     const std::vector<char> data(1 << 20, 'x');
     const Bytes column(data.data(), data.size());
-    if (chdir(folder.c_str()) || cache_connect(nullptr, &client) || cache_open(client, s.id, 1, nullptr, &handle)) _exit(1);
+    if (chdir(folder.c_str()) || cache_connect(nullptr, &client) || cache_open(client, s.id, 1, nullptr, &handle))
+        _exit(1);
     for (int64_t id = 0; id < 200; id++) {
         cache_view view;
         cache_column got;
-        if (cache_put(handle, id, &column.column, 1) || cache_get(handle, id, &view) || cache_view_column(&view, 0, &got) ||
-            memcmp(got.data, data.data(), data.size()) != 0)
+        if (cache_put(handle, id, &column.column, 1) || cache_get(handle, id, &view) ||
+            cache_view_column(&view, 0, &got) || memcmp(got.data, data.data(), data.size()) != 0)
             _exit(2);
     }
     rlimit limit{};
@@ -63,7 +64,8 @@ Test(dump, a_client_that_aborts_with_a_cache_of_256_MiB_leaves_a_small_core) {
     cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "wait status %d", status);
     if (!WCOREDUMP(status)) SKIP("core dumps: the kernel wrote none");
     uint64_t bytes = 0;
-    for (const auto &file : std::filesystem::directory_iterator(folder)) bytes += file.file_size();
+    for (const auto &file : std::filesystem::directory_iterator(folder))
+        bytes += file.file_size();
     cr_assert_gt(bytes, 4096, "a core of %lu bytes is none", bytes);
     cr_assert_lt(bytes, 64 << 20, "the core has %lu bytes: the cache is in it", bytes);
 }

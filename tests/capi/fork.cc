@@ -28,7 +28,9 @@ std::string outcome(pid_t pid) {
     if (waitpid(pid, &status, 0) != pid) return "waitpid failed";
     return status == 0 ? "" : "a child ended with wait status " + std::to_string(status);
 }
-void join(pid_t pid) { RIGHT(outcome(pid)); }
+void join(pid_t pid) {
+    RIGHT(outcome(pid));
+}
 
 std::string put_rows(cache *handle, int64_t from, int64_t to) {
     for (int64_t id = from; id < to; id++)
@@ -59,7 +61,8 @@ void children_read_and_write(Session &s, int64_t parent_rows) {
             return wrong.empty() ? put_and_check(s.rows, first, first + 500, first) : wrong;
         }));
     RIGHT(put_rows(s.rows, parent_rows, parent_rows + 500));
-    for (pid_t child : children) join(child);
+    for (pid_t child : children)
+        join(child);
     RIGHT(check_rows(s.rows, 0, parent_rows + 500));
     RIGHT(check_rows(s.rows, 100000, 100000 + kChildren * 500));
     cr_assert_eq(s.stat().rows_in_memory, parent_rows + 500 + kChildren * 500);
@@ -138,7 +141,8 @@ Test(fork, the_child_goes_on_when_its_parent_has_ended) {
         if (!wrong.empty()) return wrong;
         const pid_t parent = getpid();
         spawn([&, parent] {
-            while (getppid() == parent) usleep(1000);
+            while (getppid() == parent)
+                usleep(1000);
             std::string late = check_rows(s.rows, 0, 100);
             if (late.empty()) late = put_and_check(s.rows, 100, 2000, 0);
             const char verdict = late.empty() ? 'y' : 'n';
@@ -173,7 +177,8 @@ Test(fork, control_calls_work_in_the_child) {
     join(spawn([&]() -> std::string {
         uint32_t id;
         cache *handle;
-        if (cache_session_create(s.client, &id) || cache_open(s.client, id, 1, nullptr, &handle)) return cache_last_error();
+        if (cache_session_create(s.client, &id) || cache_open(s.client, id, 1, nullptr, &handle))
+            return cache_last_error();
         return put_and_check(handle, 0, 10, 0);
     }));
     uint32_t id;
@@ -189,12 +194,14 @@ Test(fork, while_another_thread_writes_leaves_the_child_able_to_write) {
         for (int64_t id = 0; !stop.load() && wrong.empty() && id < 200000; id++, written.store(id))
             wrong = rows::put(s.rows, id, 100) ? cache_last_error() : "";
     });
-    while (written.load() < 100) std::this_thread::yield();
+    while (written.load() < 100)
+        std::this_thread::yield();
     for (int round = 0; round < 24; round++)
         join(spawn([&, round] { return put_rows(s.rows, 1000000 + round * 50, 1000050 + round * 50); }));
     stop.store(true);
     writer.join();
     RIGHT(wrong);
-    for (int64_t id = 0; id < written.load(); id++) RIGHT(rows::check(s.rows, id, 100));
+    for (int64_t id = 0; id < written.load(); id++)
+        RIGHT(rows::check(s.rows, id, 100));
     RIGHT(check_rows(s.rows, 1000000, 1000000 + 24 * 50));
 }

@@ -43,7 +43,9 @@ std::unique_ptr<wire::Message> message(wire::Type type, uint64_t number = 1) {
     return m;
 }
 
-bool send_all(int fd, const void *data, size_t bytes) { return send(fd, data, bytes, MSG_NOSIGNAL) == ssize_t(bytes); }
+bool send_all(int fd, const void *data, size_t bytes) {
+    return send(fd, data, bytes, MSG_NOSIGNAL) == ssize_t(bytes);
+}
 
 // The next packet, or its absence: null when the peer hangs up. A deadline ends the test.
 std::unique_ptr<wire::Message> reply(int fd) {
@@ -108,7 +110,8 @@ class FakeServer {
         cr_assert_eq(bind(listener_, reinterpret_cast<const sockaddr *>(&address), sizeof address), 0);
         cr_assert_eq(listen(listener_, 5), 0);
         thread_ = std::thread([this, body] {
-            for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0; close(fd)) body(fd);
+            for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0; close(fd))
+                body(fd);
         });
     }
     FakeServer(const FakeServer &) = delete;
@@ -161,7 +164,8 @@ Test(server, outlives_packets_of_any_size_and_content) {
                          sizeof(wire::Message) + 1, size_t{100000}})
         for (int first = 0; first < 2; first++) {
             std::vector<unsigned char> junk(bytes);
-            for (unsigned char &byte : junk) byte = (unsigned char)random();
+            for (unsigned char &byte : junk)
+                byte = (unsigned char)random();
             const int fd = first ? raw_connect(s.server) : welcomed(s);
             send_all(fd, junk.data(), junk.size());
             close(fd);
@@ -181,7 +185,8 @@ Test(server, outlives_every_request_type_with_random_contents) {
             continue;
         }
         const auto m = message(wire::Type(type), random());
-        for (char &byte : m->u.bytes) byte = random() % 3 ? 0 : char(random());
+        for (char &byte : m->u.bytes)
+            byte = random() % 3 ? 0 : char(random());
         m->header.generation = random() % 2 ? 1 : random();
         send_all(fd, m.get(), sizeof *m);
         close(fd);
@@ -194,9 +199,11 @@ Test(server, outlives_every_request_type_with_random_contents) {
 Test(server, does_not_wait_for_clients_that_say_nothing) {
     Session s;
     std::vector<int> silent;
-    for (int i = 0; i < 20; i++) silent.push_back(raw_connect(s.server));
+    for (int i = 0; i < 20; i++)
+        silent.push_back(raw_connect(s.server));
     still_serves(s);
-    for (int fd : silent) close(fd);
+    for (int fd : silent)
+        close(fd);
 }
 
 Test(server, hears_no_request_before_hello) {
@@ -229,14 +236,18 @@ Test(client, names_both_versions_of_a_server_of_another_major_version) {
 Test(client, gives_up_on_a_silent_server_at_its_deadline) {
     FakeServer fake([](int fd) {
         char buffer[4096];
-        while (read(fd, buffer, sizeof buffer) > 0) {}
+        while (read(fd, buffer, sizeof buffer) > 0) {
+        }
     });
-    FAILS(connect_with_timeout(300), CACHE_ETIMEOUT, "300");
+    FAILS(connect_with_timeout(300), CACHE_ETIMEOUT, "deadline");
 }
 
-Test(client, calls_a_server_that_hangs_up_gone) {
+// A broker may die before its WELCOME and the next one serve: the client tries again as long as it may.
+Test(client, gives_up_on_a_server_that_always_hangs_up_at_its_deadline) {
     FakeServer fake([](int) {});
-    FAILS(connect_with_timeout(5000), CACHE_ESERVER);
+    const int result = connect_with_timeout(300);
+    cr_assert(result == CACHE_ESERVER || result == CACHE_ETIMEOUT, "%d: %s", result, cache_last_error());
+    cr_assert(strstr(cache_last_error(), "44444"), "%s", cache_last_error());
 }
 
 Test(client, survives_answers_that_are_none) {
@@ -244,7 +255,8 @@ Test(client, survives_answers_that_are_none) {
         static std::mt19937 random(5);
         char junk[sizeof(wire::Message)];
         if (read(fd, junk, sizeof junk) <= 0) return;
-        for (char &byte : junk) byte = char(random());
+        for (char &byte : junk)
+            byte = char(random());
         send_all(fd, junk, random() % 2 ? sizeof junk : random() % sizeof junk);
     });
     for (int i = 0; i < 20; i++) {

@@ -44,7 +44,8 @@ std::vector<int64_t> scan_all(cache *handle, size_t at_a_time) {
 Test(get_batch, finds_hits_and_leaves_misses_empty) {
     Numbers s;
     std::vector<int64_t> ids;
-    for (int64_t id = 0; id < Numbers::kRows * 10; id++) ids.push_back((id * 7919) % (Numbers::kRows * 10));
+    for (int64_t id = 0; id < Numbers::kRows * 10; id++)
+        ids.push_back((id * 7919) % (Numbers::kRows * 10));
     std::vector<cache_view> views(ids.size());
     memset(views.data(), 0x55, views.size() * sizeof(cache_view));
     cr_assert_eq(cache_get_batch(s.rows, ids.data(), ids.size(), views.data()), Numbers::kRows);
@@ -77,12 +78,14 @@ Test(gather, copies_one_column_of_each_row_to_its_place) {
     for (size_t i = 0; i < 5; i++) {
         cr_assert_eq(found[i], i != 2);
         if (i != 2) cr_assert_eq(rows::first_wrong(out + i * kStride, 100, ids[i], 0), -1, "row %zu", i);
-        for (size_t b = i == 2 ? 0 : 100; b < kStride; b++) cr_assert_eq(out[i * kStride + b], 0xee, "row %zu byte %zu", i, b);
+        for (size_t b = i == 2 ? 0 : 100; b < kStride; b++)
+            cr_assert_eq(out[i * kStride + b], 0xee, "row %zu byte %zu", i, b);
     }
     int64_t numbers[4];
     const int64_t hits[] = {0, 10, 20, 30};
     cr_assert_eq(cache_gather(s.rows, hits, 4, 1, numbers, sizeof *numbers, nullptr), 4);
-    for (int i = 0; i < 4; i++) cr_assert_eq(numbers[i], hits[i]);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(numbers[i], hits[i]);
 }
 
 Test(gather, without_found_a_miss_is_said_after_all_rows_were_tried) {
@@ -126,12 +129,15 @@ Test(contains, says_which_rows_are_there) {
 
 Test(scan, lists_every_row_once_whatever_the_page) {
     Numbers s;
-    for (int64_t i = 1; i <= 3000; i++) OK(rows::put(s.rows, (int64_t{1} << 50) + i * 12345, 50));
+    for (int64_t i = 1; i <= 3000; i++)
+        OK(rows::put(s.rows, (int64_t{1} << 50) + i * 12345, 50));
     const std::vector<int64_t> all = scan_all(s.rows, 100000);
     cr_assert_eq(all.size(), Numbers::kRows + 3000);
     cr_assert_eq(std::set<int64_t>(all.begin(), all.end()).size(), all.size(), "a row came twice");
-    for (int64_t id : all) cr_assert(id % 10 == 0 || id > int64_t{1} << 50);
-    for (size_t page : {1, 7, 64}) cr_assert(scan_all(s.rows, page) == all, "page of %zu", page);
+    for (int64_t id : all)
+        cr_assert(id % 10 == 0 || id > int64_t{1} << 50);
+    for (size_t page : {1, 7, 64})
+        cr_assert(scan_all(s.rows, page) == all, "page of %zu", page);
 }
 
 Test(scan, of_an_empty_cache_ends_at_once) {
@@ -141,16 +147,20 @@ Test(scan, of_an_empty_cache_ends_at_once) {
 
 Test(scan, rows_that_were_there_at_its_start_come_although_the_index_grows_meanwhile) {
     Session s;
-    for (int64_t id = 0; id < 3000; id++) OK(rows::put(s.rows, id * 1000003, 50));
+    for (int64_t id = 0; id < 3000; id++)
+        OK(rows::put(s.rows, id * 1000003, 50));
     std::set<int64_t> seen;
     uint64_t cursor = 0;
     int64_t page[100], next = 3000, n;
     while ((n = cache_scan(s.rows, &cursor, page, 100)) > 0) {
-        for (int64_t i = 0; i < n; i++) cr_assert(seen.insert(page[i]).second, "row %ld came twice", page[i]);
-        for (int i = 0; i < 300 && next < 20000; i++, next++) OK(rows::put(s.rows, next * 1000003, 50));
+        for (int64_t i = 0; i < n; i++)
+            cr_assert(seen.insert(page[i]).second, "row %ld came twice", page[i]);
+        for (int i = 0; i < 300 && next < 20000; i++, next++)
+            OK(rows::put(s.rows, next * 1000003, 50));
     }
     cr_assert_eq(n, 0);
-    for (int64_t id = 0; id < 3000; id++) cr_assert(seen.contains(id * 1000003), "row %ld is missing", id * 1000003);
+    for (int64_t id = 0; id < 3000; id++)
+        cr_assert(seen.contains(id * 1000003), "row %ld is missing", id * 1000003);
 }
 
 Test(scan, a_cursor_from_nowhere_is_no_crash) {
@@ -165,21 +175,26 @@ Test(scan, a_cursor_from_nowhere_is_no_crash) {
 
 Test(views, stay_readable_after_their_session_was_destroyed) {
     Session s;
-    for (int64_t id = 0; id < 100; id++) OK(rows::put(s.rows, id));
+    for (int64_t id = 0; id < 100; id++)
+        OK(rows::put(s.rows, id));
     std::vector<cache_view> views(100);
     std::vector<int64_t> ids(100);
-    for (int64_t id = 0; id < 100; id++) ids[size_t(id)] = id;
+    for (int64_t id = 0; id < 100; id++)
+        ids[size_t(id)] = id;
     cr_assert_eq(cache_get_batch(s.rows, ids.data(), 100, views.data()), 100);
     OK(cache_session_destroy(s.client, s.id));
-    for (int64_t id = 0; id < 100; id++) RIGHT(rows::Row(id).difference(views[size_t(id)]));
+    for (int64_t id = 0; id < 100; id++)
+        RIGHT(rows::Row(id).difference(views[size_t(id)]));
     cache_view view;
     FAILS(cache_get(s.rows, 5, &view), CACHE_EGONE, std::to_string(s.id));
-    for (cache_view &v : views) OK(cache_view_release(&v));
+    for (cache_view &v : views)
+        OK(cache_view_release(&v));
 }
 
 Test(views, stay_readable_after_the_server_has_ended) {
     Session s;
-    for (int64_t id = 0; id < 100; id++) OK(rows::put(s.rows, id));
+    for (int64_t id = 0; id < 100; id++)
+        OK(rows::put(s.rows, id));
     cache_view view;
     OK(cache_get(s.rows, 5, &view));
     test_server_stop(s.server);

@@ -110,11 +110,15 @@ Test(reserve, closing_the_handle_aborts_what_is_open) {
 Test(reserve, many_rows_may_be_open_at_once_in_any_order) {
     Session s;
     std::vector<cache_reservation *> open;
-    for (int64_t id = 0; id < 300; id++) open.push_back(reserve(s.rows, id, 20000));
-    for (int64_t id = 299; id >= 0; id--) OK(id % 3 ? cache_commit(open[size_t(id)]) : cache_abort(open[size_t(id)]));
     for (int64_t id = 0; id < 300; id++)
-        if (id % 3) check(s.rows, id, 20000);
-        else cr_assert_not(there(s.rows, id));
+        open.push_back(reserve(s.rows, id, 20000));
+    for (int64_t id = 299; id >= 0; id--)
+        OK(id % 3 ? cache_commit(open[size_t(id)]) : cache_abort(open[size_t(id)]));
+    for (int64_t id = 0; id < 300; id++)
+        if (id % 3)
+            check(s.rows, id, 20000);
+        else
+            cr_assert_not(there(s.rows, id));
     cr_assert_eq(s.stat().rows_in_memory, 200);
 }
 
@@ -130,15 +134,18 @@ Test(reserve, another_thread_may_commit) {
 Test(reserve, a_slow_one_does_not_hinder_others) {
     Session s;
     cache_reservation *slow = reserve(s.rows, 1000000, 1000);
-    for (int64_t id = 0; id < 10000; id++) OK(rows::put(s.rows, id, 1000));
+    for (int64_t id = 0; id < 10000; id++)
+        OK(rows::put(s.rows, id, 1000));
     OK(cache_commit(slow));
     check(s.rows, 1000000, 1000);
-    for (int64_t id = 0; id < 10000; id++) RIGHT(rows::check(s.rows, id, 1000));
+    for (int64_t id = 0; id < 10000; id++)
+        RIGHT(rows::check(s.rows, id, 1000));
 }
 
 Test(reserve, columns_without_data_store_their_layout_once) {
     Session s;
-    for (int64_t id = 0; id < 1000; id++) OK(cache_commit(reserve(s.rows, id, 300)));
+    for (int64_t id = 0; id < 1000; id++)
+        OK(cache_commit(reserve(s.rows, id, 300)));
     cr_assert_eq(s.stat().layouts, 1);
 }
 

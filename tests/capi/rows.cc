@@ -25,7 +25,8 @@ void round_trip(cache *rows, int64_t id, const std::vector<Column> &kinds) {
         c.ndim = uint32_t(kind.shape.size());
         c.shape = kind.shape.empty() ? nullptr : kind.shape.data();
         c.bytes = cache_dtype_bytes(kind.dtype);
-        for (int64_t extent : kind.shape) c.bytes *= uint64_t(extent);
+        for (int64_t extent : kind.shape)
+            c.bytes *= uint64_t(extent);
         bytes.emplace_back(c.bytes);
         rows::fill(bytes.back().data(), c.bytes, id, uint32_t(columns.size()));
         c.data = c.bytes ? bytes.back().data() : nullptr;
@@ -77,17 +78,20 @@ Test(rows, of_any_sizes_are_aligned) {
     Session s;
     std::mt19937 random(1);
     for (int64_t id = 0; id < 2000; id++)
-        round_trip(s.rows, id, {{CACHE_BYTES, {int64_t(random() % 40)}},
-                                {CACHE_UINT8, {int64_t(random() % 600)}},
-                                {CACHE_FLOAT64, {int64_t(random() % 70)}}});
+        round_trip(s.rows, id,
+                   {{CACHE_BYTES, {int64_t(random() % 40)}},
+                    {CACHE_UINT8, {int64_t(random() % 600)}},
+                    {CACHE_FLOAT64, {int64_t(random() % 70)}}});
 }
 
 Test(rows, ids_may_be_any_number_from_0_on) {
     Session s;
     std::mt19937_64 random(2);
     std::vector<int64_t> ids = {0, 1, 4095, 4096, 8191, 1 << 20, INT32_MAX, int64_t{1} << 32, INT64_MAX - 1, INT64_MAX};
-    for (int i = 0; i < 20000; i++) ids.push_back(int64_t(random() >> 1));
-    for (int64_t id : ids) OK(rows::put(s.rows, id, 100));
+    for (int i = 0; i < 20000; i++)
+        ids.push_back(int64_t(random() >> 1));
+    for (int64_t id : ids)
+        OK(rows::put(s.rows, id, 100));
     for (int64_t id : ids) {
         RIGHT(rows::check(s.rows, id, 100));
         cr_assert_eq(rows::put(s.rows, id, 100), 1);
@@ -97,7 +101,8 @@ Test(rows, ids_may_be_any_number_from_0_on) {
 
 Test(rows, of_one_shape_store_their_layout_once) {
     Session s;
-    for (int64_t id = 0; id < 1000; id++) round_trip(s.rows, id, {{CACHE_UINT8, {28, 28}}, {CACHE_INT32, {}}});
+    for (int64_t id = 0; id < 1000; id++)
+        round_trip(s.rows, id, {{CACHE_UINT8, {28, 28}}, {CACHE_INT32, {}}});
     cr_assert_eq(s.stat().layouts, 1);
     cr_assert_lt(s.stat().used_bytes, 1000 * (784 + 4 + 32 + 64 + 16) + 1000, "a layout in each row?");
     cr_assert_eq(s.stat().row_bytes, 1000 * 788);
@@ -108,7 +113,8 @@ Test(rows, of_more_shapes_than_the_layout_table_holds_come_back) {
     for (int64_t id = 0; id < 1000; id++)
         round_trip(s.rows, id, {{CACHE_UINT8, {id + 1}}, {CACHE_INT64, {}}, {CACHE_STRING, {id % 7, 3}}});
     cr_assert_leq(s.stat().layouts, 256);
-    for (int64_t id = 1000; id < 1100; id++) round_trip(s.rows, id, {{CACHE_UINT8, {5}}, {CACHE_INT64, {}}, {CACHE_STRING, {4, 3}}});
+    for (int64_t id = 1000; id < 1100; id++)
+        round_trip(s.rows, id, {{CACHE_UINT8, {5}}, {CACHE_INT64, {}}, {CACHE_STRING, {4, 3}}});
 }
 
 Test(rows, put_twice_keep_the_first_copy_and_cost_nothing) {
@@ -119,7 +125,8 @@ Test(rows, put_twice_keep_the_first_copy_and_cost_nothing) {
     const Bytes a(first, sizeof first), b(second, sizeof second);
     OK(cache_put(s.rows, 5, &a.column, 1));
     const int64_t used = s.stat().used_bytes;
-    for (int i = 0; i < 5000; i++) cr_assert_eq(cache_put(s.rows, 5, &b.column, 1), 1);
+    for (int i = 0; i < 5000; i++)
+        cr_assert_eq(cache_put(s.rows, 5, &b.column, 1), 1);
     cache_view view;
     cache_column column;
     OK(cache_get(s.rows, 5, &view));
@@ -143,7 +150,8 @@ Test(rows, as_large_as_the_limit_are_full_and_smaller_ones_still_fit) {
     const std::vector<unsigned char> large(8 << 20);
     const Bytes column(large.data(), large.size());
     FAILS(cache_put(s.rows, 1, &column.column, 1), CACHE_EFULL, "8388608");
-    for (int64_t id = 2; id < 100; id++) OK(rows::put(s.rows, id));
+    for (int64_t id = 2; id < 100; id++)
+        OK(rows::put(s.rows, id));
     RIGHT(rows::check(s.rows, 99));
 }
 
@@ -152,7 +160,8 @@ Test(rows, fill_a_cache_to_its_limit_and_not_beyond) {
         Session s(limit);
         int64_t id = 0;
         int result = 0;
-        while ((result = rows::put(s.rows, id, 3000)) == 0) id++;
+        while ((result = rows::put(s.rows, id, 3000)) == 0)
+            id++;
         cr_assert_eq(result, CACHE_EFULL, "%s", cache_last_error());
         cr_assert(strstr(cache_last_error(), std::to_string(limit).c_str()), "%s", cache_last_error());
         const cache_stats stats = s.stat();
@@ -162,7 +171,8 @@ Test(rows, fill_a_cache_to_its_limit_and_not_beyond) {
         cr_assert_gt(stats.row_bytes, int64_t(limit / 3), "only %ld of %lu bytes were used", stats.row_bytes, limit);
         cr_assert_eq(rows::put(s.rows, id, 3000), CACHE_EFULL);
         cr_assert_eq(rows::put(s.rows, 0, 3000), 1, "what is there is there");
-        for (int64_t i = 0; i < id; i++) RIGHT(rows::check(s.rows, i, 3000));
+        for (int64_t i = 0; i < id; i++)
+            RIGHT(rows::check(s.rows, i, 3000));
         cr_assert_eq(s.stat().rows_in_memory, id);
     }
 }
@@ -176,7 +186,8 @@ Test(rows, one_of_more_than_4_GiB_comes_back) {
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     cr_assert_neq(source, static_cast<char *>(MAP_FAILED));
     const uint64_t marks[] = {0, (uint64_t{4} << 30) - 1, uint64_t{4} << 30, bytes - 1};
-    for (uint64_t mark : marks) source[mark] = char(mark + 1);
+    for (uint64_t mark : marks)
+        source[mark] = char(mark + 1);
     const Bytes column(source, bytes);
     OK(cache_put(s.rows, 7, &column.column, 1));
     OK(rows::put(s.rows, 8));
@@ -186,7 +197,8 @@ Test(rows, one_of_more_than_4_GiB_comes_back) {
     OK(cache_view_column(&view, 0, &got));
     cr_assert_eq(got.bytes, bytes);
     cr_assert_eq(got.shape[0], int64_t(bytes));
-    for (uint64_t mark : marks) cr_assert_eq(static_cast<char *>(got.data)[mark], char(mark + 1), "byte %lu", mark);
+    for (uint64_t mark : marks)
+        cr_assert_eq(static_cast<char *>(got.data)[mark], char(mark + 1), "byte %lu", mark);
     for (uint64_t at = 4096; at < bytes - 4096; at += 999983)
         cr_assert_eq(static_cast<char *>(got.data)[at], source[at], "byte %lu", at);
     RIGHT(rows::check(s.rows, 8));

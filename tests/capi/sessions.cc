@@ -25,8 +25,9 @@ std::vector<Line> list(cache_client *client) {
     const int n = cache_list(
         client,
         [](const cache_list_entry *entry, void *argument) {
-            static_cast<std::vector<Line> *>(argument)->push_back(
-                {entry->session_id, entry->session_name, entry->stats != nullptr, entry->stats ? *entry->stats : cache_stats{}});
+            static_cast<std::vector<Line> *>(argument)->push_back({entry->session_id, entry->session_name,
+                                                                   entry->stats != nullptr,
+                                                                   entry->stats ? *entry->stats : cache_stats{}});
             return 0;
         },
         &lines);
@@ -68,7 +69,8 @@ Test(session, ids_are_random_unique_and_never_0) {
         cr_assert(ids.insert(id).second, "session %u came twice", id);
     }
     cr_assert_gt(*ids.rbegin() - *ids.begin(), 1u << 24, "300 random numbers lie close together");
-    for (uint32_t id : ids) OK(cache_session_destroy(s.client, id));
+    for (uint32_t id : ids)
+        OK(cache_session_destroy(s.client, id));
     FAILS(cache_session_destroy(s.client, *ids.begin()), CACHE_ENOSESSION, std::to_string(*ids.begin()));
 }
 
@@ -85,9 +87,11 @@ Test(session, of_one_name_is_the_same_for_all_who_ask) {
                      cache_client *client;
                      if (cache_connect(nullptr, &client) || cache_session_open(client, "imagenet", &id)) return 1;
                      return id == a ? 0 : 2;
-                 }), 0);
+                 }),
+                 0);
     bool listed = false;
-    for (const Line &line : list(s.client)) listed = listed || (line.session_id == a && line.name == "imagenet");
+    for (const Line &line : list(s.client))
+        listed = listed || (line.session_id == a && line.name == "imagenet");
     cr_assert(listed);
     OK(cache_session_destroy(s.client, a));
     OK(cache_session_open(s.client, "imagenet", &b));
@@ -143,10 +147,12 @@ Test(cache, destroyed_alone_leaves_the_others_and_can_be_made_anew) {
 
 Test(cache, rows_stay_when_all_handles_are_closed) {
     Session s;
-    for (int64_t id = 0; id < 1000; id++) OK(rows::put(s.rows, id));
+    for (int64_t id = 0; id < 1000; id++)
+        OK(rows::put(s.rows, id));
     OK(cache_close(s.rows));
     s.rows = s.open(1, options_with_limit(0));
-    for (int64_t id = 0; id < 1000; id++) RIGHT(rows::check(s.rows, id));
+    for (int64_t id = 0; id < 1000; id++)
+        RIGHT(rows::check(s.rows, id));
     cr_assert_eq(s.stat().limit_bytes, 64 << 20, "the first opener's limit holds");
     OK(rows::put(s.rows, 1000));
 }
@@ -155,8 +161,10 @@ Test(cache, the_client_may_be_disconnected_first) {
     Session s;
     OK(cache_disconnect(s.client));
     s.client = nullptr;
-    for (int64_t id = 0; id < 5000; id++) OK(rows::put(s.rows, id));
-    for (int64_t id = 0; id < 5000; id++) RIGHT(rows::check(s.rows, id));
+    for (int64_t id = 0; id < 5000; id++)
+        OK(rows::put(s.rows, id));
+    for (int64_t id = 0; id < 5000; id++)
+        RIGHT(rows::check(s.rows, id));
 }
 
 Test(tag, another_one_is_a_conflict_that_names_both_labels) {
@@ -199,22 +207,24 @@ Test(tag, of_64_bytes_and_label_of_255_are_kept_whole) {
 
 Test(schema, is_stored_once_and_another_one_is_a_conflict) {
     Session s;
-    const char *const names[] = {"image", "label", "\xc3\xbc", ""}, *const others[] = {"image", "mask"};
+    const char *const names[] = {"image", "label", "\xc3\xbc", "x"}, *const others[] = {"image", "mask"},
+                      *const nameless[] = {"image", ""};
     char buffer[64];
     size_t bytes = sizeof buffer;
     FAILS(cache_schema_get(s.rows, buffer, &bytes), CACHE_ENOTFOUND, "column names");
+    FAILS(cache_schema_set(s.rows, nameless, 2), CACHE_EINVAL, "empty");
     OK(cache_schema_set(s.rows, names, 4));
     OK(cache_schema_set(s.rows, names, 4));
     FAILS(cache_schema_set(s.rows, names, 3), CACHE_ECONFLICT);
     FAILS(cache_schema_set(s.rows, others, 2), CACHE_ECONFLICT);
     bytes = 0;
     cr_assert_eq(cache_schema_get(s.rows, nullptr, &bytes), 4);
-    cr_assert_eq(bytes, 6 + 6 + 3 + 1);
+    cr_assert_eq(bytes, 6 + 6 + 3 + 2);
     bytes--;
-    FAILS(cache_schema_get(s.rows, buffer, &bytes), CACHE_EINVAL, "16");
-    cr_assert_eq(bytes, 16, "says what is needed");
+    FAILS(cache_schema_get(s.rows, buffer, &bytes), CACHE_EINVAL, "17");
+    cr_assert_eq(bytes, 17, "says what is needed");
     cr_assert_eq(cache_schema_get(s.rows, buffer, &bytes), 4);
-    cr_assert_eq(memcmp(buffer, "image\0label\0\xc3\xbc\0", 16), 0);
+    cr_assert_eq(memcmp(buffer, "image\0label\0\xc3\xbc\0x", 17), 0);
     cr_assert_eq(s.stat().rows_in_memory, 0, "a schema is no row");
 }
 
@@ -232,12 +242,14 @@ Test(list, shows_sessions_and_caches_in_order_and_rows_as_they_come) {
     uint32_t empty;
     OK(cache_session_create(s.client, &empty));
     cache *second = s.open(4000000000u, options_with_limit(4 << 20));
-    for (int64_t id = 0; id < 50; id++) OK(rows::put(s.rows, id));
+    for (int64_t id = 0; id < 50; id++)
+        OK(rows::put(s.rows, id));
     std::vector<Line> lines = list(s.client);
     cr_assert_eq(lines.size(), 3);
     for (size_t i = 1; i < lines.size(); i++)
-        cr_assert(lines[i - 1].session_id < lines[i].session_id ||
-                  (lines[i - 1].session_id == lines[i].session_id && lines[i - 1].stats.cache_id < lines[i].stats.cache_id));
+        cr_assert(
+            lines[i - 1].session_id < lines[i].session_id ||
+            (lines[i - 1].session_id == lines[i].session_id && lines[i - 1].stats.cache_id < lines[i].stats.cache_id));
     for (const Line &line : lines) {
         if (line.session_id == empty) {
             cr_assert_not(line.has_cache);
@@ -256,17 +268,22 @@ Test(list, ends_when_the_callback_says_so) {
     uint32_t id;
     OK(cache_session_create(s.client, &id));
     int calls = 0;
-    cr_assert_eq(cache_list(s.client, [](const cache_list_entry *, void *n) { return ++*static_cast<int *>(n), 42; }, &calls), 42);
+    cr_assert_eq(cache_list(
+                     s.client, [](const cache_list_entry *, void *n) { return ++*static_cast<int *>(n), 42; }, &calls),
+                 42);
     cr_assert_eq(calls, 1);
 }
 
 Test(list, of_many_caches_is_complete) {
     Session s;
     std::map<uint32_t, int> seen;
-    for (uint32_t id = 2; id <= 150; id++) OK(cache_close(s.open(id, options_with_limit(1 << 20))));
-    for (const Line &line : list(s.client)) seen[line.stats.cache_id]++;
+    for (uint32_t id = 2; id <= 150; id++)
+        OK(cache_close(s.open(id, options_with_limit(1 << 20))));
+    for (const Line &line : list(s.client))
+        seen[line.stats.cache_id]++;
     cr_assert_eq(seen.size(), 150);
-    for (const auto &[id, n] : seen) cr_assert_eq(n, 1, "cache %u came %d times", id, n);
+    for (const auto &[id, n] : seen)
+        cr_assert_eq(n, 1, "cache %u came %d times", id, n);
 }
 
 Test(server_info, tells_what_is_true) {
@@ -290,12 +307,15 @@ Test(server_info, tells_what_is_true) {
 
 Test(server_info, no_row_costs_a_message) {
     Session s;
-    for (int64_t id = 0; id < 100; id++) OK(rows::put(s.rows, id, 100)); // attached, layouts and levels are there
+    for (int64_t id = 0; id < 100; id++)
+        OK(rows::put(s.rows, id, 100)); // attached, layouts and levels are there
     const int64_t before = info(s.client).messages;
-    for (int64_t id = 100; id < 20100; id++) OK(rows::put(s.rows, id, 100));
+    for (int64_t id = 100; id < 20100; id++)
+        OK(rows::put(s.rows, id, 100));
     const int64_t written = info(s.client).messages;
     cr_assert_leq(written - before, 20, "20,000 rows took %ld messages", written - before);
-    for (int64_t id = 0; id < 20100; id++) RIGHT(rows::check(s.rows, id, 100));
+    for (int64_t id = 0; id < 20100; id++)
+        RIGHT(rows::check(s.rows, id, 100));
     cr_assert_leq(info(s.client).messages - written, 1, "reading asks the server");
 }
 
@@ -304,8 +324,10 @@ Test(server, given_one_backing_uses_it_or_says_why_not) {
     Session s(64 << 20, memfd);
     cr_assert_eq(info(s.client).huge_pages, 0);
     cr_assert_eq(s.stat().huge_pages, 0);
-    for (int64_t id = 0; id < 1000; id++) OK(rows::put(s.rows, id));
-    for (int64_t id = 0; id < 1000; id++) RIGHT(rows::check(s.rows, id));
+    for (int64_t id = 0; id < 1000; id++)
+        OK(rows::put(s.rows, id));
+    for (int64_t id = 0; id < 1000; id++)
+        RIGHT(rows::check(s.rows, id));
 }
 
 Test(server, stopped_through_the_api_has_ended_when_the_call_returns) {
@@ -330,7 +352,8 @@ Test(server, killed_with_its_keeper_is_eserver_for_writers_and_nothing_for_reade
     test_server_kill(s.server, info(s.client).broker_pid);
     s.server = nullptr;
     int result = 0;
-    for (int64_t id = 2; result == 0; id++) result = rows::put(s.rows, id, 20000); // what was granted still goes
+    for (int64_t id = 2; result == 0; id++)
+        result = rows::put(s.rows, id, 20000); // what was granted still goes
     cr_assert_eq(result, CACHE_ESERVER, "%d: %s", result, cache_last_error());
     RIGHT(rows::check(s.rows, 1));
     uint32_t id;
@@ -351,7 +374,8 @@ Test(server, that_hangs_is_a_timeout_for_calls_that_need_it) {
                      const int result = cache_session_create(client, &id);
                      kill(broker, SIGCONT);
                      return result == CACHE_ETIMEOUT && strlen(cache_last_error()) > 10 ? 0 : 2;
-                 }), 0);
+                 }),
+                 0);
     OK(rows::put(s.rows, 2));
 }
 
@@ -387,7 +411,8 @@ Test(room, of_a_destroyed_session_goes_to_the_others) {
     const int64_t limit = info(s.client).memory_limit_bytes;
     cr_assert_leq(limit, 257 << 20);
     int64_t id = 0;
-    while (rows::put(s.rows, id, 200000) == 0) id++;
+    while (rows::put(s.rows, id, 200000) == 0)
+        id++;
     cr_assert(strstr(cache_last_error(), "bytes"), "%s", cache_last_error());
     cr_assert_leq(info(s.client).memory_used_bytes, limit);
     uint32_t second;
@@ -422,7 +447,8 @@ Test(users, another_users_server_is_eperm_whoever_asks) {
                      const int result = cache_connect(&options, &client);
                      if (result != CACHE_EPERM) fprintf(stderr, "nobody: %d %s\n", result, cache_last_error());
                      return result == CACHE_EPERM && strlen(cache_last_error()) > 10 ? 0 : 2;
-                 }), 0);
+                 }),
+                 0);
     test_server_stop(server);
     server = test_server_start_as(kNobody, nullptr);
     options.socket_path = test_server_socket(server);

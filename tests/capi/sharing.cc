@@ -29,7 +29,9 @@ struct Tally {
     }
 };
 
-int64_t spread(int64_t n, bool dense) { return dense ? n : int64_t(rows::mix(uint64_t(n)) >> 1); }
+int64_t spread(int64_t n, bool dense) {
+    return dense ? n : int64_t(rows::mix(uint64_t(n)) >> 1);
+}
 
 // One thread's work: every id, in an order of its own; reads each row that anybody put.
 std::string put_all(cache *handle, Tally &tally, unsigned seed, bool dense) {
@@ -52,7 +54,8 @@ std::string run_threads(cache *handle, Tally &tally, unsigned seed, bool dense) 
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < kThreads; t++)
         threads.emplace_back([&, t] { wrong[t] = put_all(handle, tally, seed * 100 + t, dense); });
-    for (std::thread &thread : threads) thread.join();
+    for (std::thread &thread : threads)
+        thread.join();
     for (const std::string &text : wrong)
         if (!text.empty()) return text;
     return "";
@@ -67,7 +70,8 @@ std::string run_threads(cache *handle, Tally &tally, unsigned seed, bool dense) 
     if (cache_connect(nullptr, &client) || cache_open(client, session_id, 1, nullptr, &handle))
         wrong = cache_last_error();
     else {
-        for (tally.ready.fetch_add(1); tally.ready.load() < kProcesses;) usleep(100);
+        for (tally.ready.fetch_add(1); tally.ready.load() < kProcesses;)
+            usleep(100);
         wrong = run_threads(handle, tally, seed, dense);
         cache_close(handle);
         cache_disconnect(client);
@@ -99,14 +103,20 @@ void everybody_puts_everything(bool dense) {
 
 } // namespace
 
-Test(sharing, dense_ids_put_by_3_processes_of_4_threads_are_stored_once) { everybody_puts_everything(true); }
-Test(sharing, any_ids_put_by_3_processes_of_4_threads_are_stored_once) { everybody_puts_everything(false); }
+Test(sharing, dense_ids_put_by_3_processes_of_4_threads_are_stored_once) {
+    everybody_puts_everything(true);
+}
+Test(sharing, any_ids_put_by_3_processes_of_4_threads_are_stored_once) {
+    everybody_puts_everything(false);
+}
 
 Test(sharing, handles_of_one_process_are_one_writer) {
     Session s;
     cache *second = s.open(1, options_with_limit(0));
-    for (int64_t id = 0; id < 1000; id++) OK(rows::put(id % 2 ? s.rows : second, id));
-    for (int64_t id = 0; id < 1000; id++) RIGHT(rows::check(id % 2 ? second : s.rows, id));
+    for (int64_t id = 0; id < 1000; id++)
+        OK(rows::put(id % 2 ? s.rows : second, id));
+    for (int64_t id = 0; id < 1000; id++)
+        RIGHT(rows::check(id % 2 ? second : s.rows, id));
     cr_assert_eq(s.stat().writers, 1);
     OK(cache_close(second));
     OK(rows::put(s.rows, 1000));
@@ -135,12 +145,15 @@ Test(sharing, threads_that_connect_open_and_close_at_once_do_not_disturb_each_ot
                 if (cache_connect(nullptr, &client) || cache_open(client, s.id, 1, nullptr, &handle) ||
                     rows::put(handle, id))
                     wrong[t] = cache_last_error();
-                else if ((wrong[t] = rows::check(handle, id)).empty() && (cache_close(handle) || cache_disconnect(client)))
+                else if ((wrong[t] = rows::check(handle, id)).empty() &&
+                         (cache_close(handle) || cache_disconnect(client)))
                     wrong[t] = cache_last_error();
             }
         });
-    for (std::thread &thread : threads) thread.join();
-    for (const std::string &text : wrong) RIGHT(text);
+    for (std::thread &thread : threads)
+        thread.join();
+    for (const std::string &text : wrong)
+        RIGHT(text);
     cr_assert_eq(s.stat().rows_in_memory, 6 * 30);
 }
 
@@ -151,17 +164,21 @@ Test(sharing, ten_threads_of_500_writes_give_5000_rows) {
     std::atomic<int> failures{0};
     for (int64_t t = 0; t < 10; t++)
         threads.emplace_back([&, t] {
-            for (int64_t n = 0; n < 500; n++) failures += rows::put(s.rows, n * 10 + t) != 0;
+            for (int64_t n = 0; n < 500; n++)
+                failures += rows::put(s.rows, n * 10 + t) != 0;
         });
-    for (std::thread &thread : threads) thread.join();
+    for (std::thread &thread : threads)
+        thread.join();
     cr_assert_eq(failures.load(), 0);
     cr_assert_eq(s.stat().rows_in_memory, 5000);
     std::set<int64_t> ids;
     int64_t page[512], n;
-    for (uint64_t cursor = 0; (n = cache_scan(s.rows, &cursor, page, 512)) > 0;) ids.insert(page, page + n);
+    for (uint64_t cursor = 0; (n = cache_scan(s.rows, &cursor, page, 512)) > 0;)
+        ids.insert(page, page + n);
     cr_assert_eq(*ids.rbegin() - *ids.begin() + 1, 5000);
     cr_assert_eq(ids.size(), 5000);
-    for (int64_t id : ids) RIGHT(rows::check(s.rows, id));
+    for (int64_t id : ids)
+        RIGHT(rows::check(s.rows, id));
     OK(cache_destroy(s.client, s.id, 1));
 }
 
@@ -182,15 +199,18 @@ Test(sharing, a_session_destroyed_under_many_threads_ends_all_of_them_in_egone) 
     for (int64_t t = 0; t < 4; t++)
         threads.emplace_back([&, t] {
             int result = 0;
-            for (int64_t n = 0; result == 0; n++, written++) result = rows::put(s.rows, n * 4 + t, 200);
+            for (int64_t n = 0; result == 0; n++, written++)
+                result = rows::put(s.rows, n * 4 + t, 200);
             if (result != CACHE_EGONE && result != CACHE_EFULL) other_ends++;
             cache_view view;
             for (int64_t n = 0; (result = cache_get(s.rows, n % 100, &view)) == 0 || result == CACHE_ENOTFOUND; n++)
                 if (result == 0) cache_view_release(&view);
             if (result != CACHE_EGONE) other_ends++;
         });
-    while (written.load() < 1000) std::this_thread::yield();
+    while (written.load() < 1000)
+        std::this_thread::yield();
     OK(cache_session_destroy(s.client, s.id));
-    for (std::thread &thread : threads) thread.join();
+    for (std::thread &thread : threads)
+        thread.join();
     cr_assert_eq(other_ends.load(), 0);
 }

@@ -63,7 +63,9 @@ inline int wait_for(pid_t pid) {
     return status;
 }
 
-inline int64_t id_of(int64_t n) { return n % 2 ? n : int64_t(rows::mix(uint64_t(n)) >> 1); }
+inline int64_t id_of(int64_t n) {
+    return n % 2 ? n : int64_t(rows::mix(uint64_t(n)) >> 1);
+}
 
 // Puts one row, by cache_put, by reserve and commit, or begins it and gives it up. Returns a code below 0 on failure.
 inline int write_somehow(cache *handle, int64_t id, std::mt19937 &random) {
@@ -72,7 +74,8 @@ inline int write_somehow(cache *handle, int64_t id, std::mt19937 &random) {
     std::vector<cache_column> columns(row.columns(), row.columns() + row.n());
     cache_reservation *reservation = nullptr;
     if (const int result = cache_reserve(handle, id, columns.data(), row.n(), &reservation)) return result;
-    for (uint32_t i = 0; i < row.n(); i++) rows::fill(columns[i].data, columns[i].bytes, id, i);
+    for (uint32_t i = 0; i < row.n(); i++)
+        rows::fill(columns[i].data, columns[i].bytes, id, i);
     return random() % 4 ? cache_commit(reservation) : cache_abort(reservation);
 }
 
@@ -147,7 +150,8 @@ inline void judge(Arena &arena, uint32_t cache_id, int64_t n_ids, const std::str
         if (const std::string wrong = rows::check(handle, id_of(n), kLargest); !wrong.empty())
             test_die("%s: %s", what.c_str(), wrong.c_str());
     must(cache_stat(handle, &stats), "cache_stat");
-    if (stats.rows_in_memory != n_ids) test_die("%s: %ld rows instead of %ld", what.c_str(), long(stats.rows_in_memory), long(n_ids));
+    if (stats.rows_in_memory != n_ids)
+        test_die("%s: %ld rows instead of %ld", what.c_str(), long(stats.rows_in_memory), long(n_ids));
     test_server_check(arena.server);
     cache_close(handle);
 }

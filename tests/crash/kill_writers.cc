@@ -18,14 +18,17 @@ int kill_wave(crash::Arena &arena, uint32_t cache_id, std::mt19937 &random) {
         return crash::spawn([&] { return crash::write_all(arena.session_id, cache_id, kIds, seed); });
     };
     int kills = 0;
-    for (pid_t &writer : writers) writer = start();
+    for (pid_t &writer : writers)
+        writer = start();
     for (int i = 0; i < kKillsPerWave; i++) {
         usleep(random() % 15000); // any moment is a good one
         pid_t &victim = writers[random() % kWriters];
         kill(victim, SIGKILL);
         const int status = crash::wait_for(victim);
-        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) kills++;
-        else if (status != 0) test_die("a writer ended with wait status %d", status);
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+            kills++;
+        else if (status != 0)
+            test_die("a writer ended with wait status %d", status);
         victim = start();
     }
     for (pid_t writer : writers) {

@@ -32,6 +32,42 @@ bool die_at(crash::Arena &arena, uint32_t cache_id, const std::string &at, unsig
     return died;
 }
 
+// The point inside cache_append: a builder dies there, and the next one finds the stream whole and goes on.
+bool builder_dies_at(crash::Arena &arena, uint32_t cache_id, const std::string &at) {
+    cache_options options = CACHE_OPTIONS_INIT;
+    options.flags = CACHE_BUILD;
+    options.memory_limit_bytes = 16 << 20;
+    const auto build = [&](int64_t until) {
+        cache_client *client = nullptr;
+        cache *stream = nullptr;
+        int64_t next = 0, id = 0;
+        crash::must(cache_connect(nullptr, &client), "cache_connect");
+        crash::must(cache_open(client, arena.session_id, cache_id, &options, &stream), "cache_open");
+        int result = 0;
+        for (const time_t deadline = time(nullptr) + 60;
+             (result = cache_build_begin(stream, &next)) == CACHE_EBUILDING && time(nullptr) < deadline;)
+            usleep(1000);
+        crash::must(result, "cache_build_begin");
+        for (; next < until; next++) {
+            const rows::Row row(next, crash::kLargest);
+            crash::must(cache_append(stream, row.columns(), row.n(), &id), "cache_append");
+            if (id != next) test_die("%s: row %ld was appended as %ld", at.c_str(), long(next), long(id));
+        }
+        for (id = 0; id < until; id++)
+            if (const std::string wrong = rows::check(stream, id, crash::kLargest); !wrong.empty())
+                test_die("%s: %s", at.c_str(), wrong.c_str());
+        return 0;
+    };
+    const int status = crash::wait_for(crash::spawn([&] {
+        setenv("LIBCACHE_PAUSE_AT", at.c_str(), 1);
+        return build(100);
+    }));
+    if (crash::wait_for(crash::spawn([&] { return build(200); })) != 0)
+        test_die("%s: the next builder failed", at.c_str());
+    test_server_check(arena.server);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -48,8 +84,12 @@ int main(int argc, char **argv) {
             cache_id++;
             tries++;
             const std::string at = point + ":" + std::to_string(count);
-            died += die_at(arena, cache_id, at, seed + cache_id, tries % 2 == 0);
-            crash::judge(arena, cache_id, kIds, at);
+            if (point.starts_with("writer.append")) {
+                died += builder_dies_at(arena, cache_id, at);
+            } else {
+                died += die_at(arena, cache_id, at, seed + cache_id, tries % 2 == 0);
+                crash::judge(arena, cache_id, kIds, at);
+            }
             crash::must(cache_destroy(arena.client, arena.session_id, cache_id), "cache_destroy");
         }
         printf("%-20s died %d of %d times\n", point.c_str(), died, tries);

@@ -33,15 +33,17 @@ struct Round {
 
     explicit Round(uint32_t threads)
         : n_threads(threads), region(256 << 20),
-          rows(region.map().chunk_offset(
-              region.take(round_up(kIds * kTimes * threads * kRowBytes, kChunkBytes) / kChunkBytes, ExtentState::Sealed))),
+          rows(region.map().chunk_offset(region.take(
+              round_up(kIds * kTimes * threads * kRowBytes, kChunkBytes) / kChunkBytes, ExtentState::Sealed))),
           wins(kIds), running(threads) {
         index.attach(region.at(0), region.at(0), region.geometry().data_offset, region.geometry().region_bytes);
         region.add_level(LevelKind::Dense, 0, 64);
     }
 };
 
-int64_t id_of(uint64_t n) { return n % 2 ? int64_t(n) : int64_t(rows::mix(n) >> 1); }
+int64_t id_of(uint64_t n) {
+    return n % 2 ? int64_t(n) : int64_t(rows::mix(n) >> 1);
+}
 
 void check_row(Round &round, uint64_t n, bool must) {
     const uint64_t offset = round.index.find(id_of(n));
@@ -66,7 +68,8 @@ void insert(Round &round, uint64_t n, uint64_t place) {
         if (result == Index::Insert::Won) round.wins[n].fetch_add(1);
         if (result != Index::Insert::NoRoom) return;
         uint64_t seen = round.wanted.load();
-        while (seen < passed && !round.wanted.compare_exchange_weak(seen, passed)) {}
+        while (seen < passed && !round.wanted.compare_exchange_weak(seen, passed)) {
+        }
         std::this_thread::yield();
     }
 }
@@ -74,7 +77,8 @@ void insert(Round &round, uint64_t n, uint64_t place) {
 void work(Round &round, uint32_t thread, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<uint64_t> order(kIds * kTimes);
-    for (uint64_t i = 0; i < order.size(); i++) order[i] = i % kIds;
+    for (uint64_t i = 0; i < order.size(); i++)
+        order[i] = i % kIds;
     std::shuffle(order.begin(), order.end(), random);
     uint64_t place = thread * order.size();
     for (uint64_t n : order) {
@@ -88,13 +92,15 @@ void work(Round &round, uint32_t thread, unsigned seed) {
 void run_round(uint32_t n_threads, unsigned seed) {
     Round round(n_threads);
     std::vector<std::thread> threads;
-    for (uint32_t t = 0; t < n_threads; t++) threads.emplace_back(work, std::ref(round), t, seed * 1000 + t);
+    for (uint32_t t = 0; t < n_threads; t++)
+        threads.emplace_back(work, std::ref(round), t, seed * 1000 + t);
     for (uint64_t slots = 64; round.running.load() != 0; std::this_thread::yield())
         if (round.wanted.load() == round.region.header()->levels.load(std::memory_order_relaxed)) {
             round.region.add_level(LevelKind::Hash, 0, slots);
             slots *= 2;
         }
-    for (std::thread &thread : threads) thread.join();
+    for (std::thread &thread : threads)
+        thread.join();
     for (uint64_t n = 0; n < kIds; n++) {
         if (round.wins[n].load() != 1) test_die("row %ld was won %u times", id_of(n), round.wins[n].load());
         check_row(round, n, true);
@@ -112,7 +118,8 @@ int main(int argc, char **argv) {
     test_watchdog(unsigned(seconds) + 200);
     const time_t end = time(nullptr) + seconds;
     unsigned rounds = 0;
-    do run_round(threads, seed + rounds++);
+    do
+        run_round(threads, seed + rounds++);
     while (time(nullptr) < end);
     printf("%u rounds of %lu rows, put %lu times by each of %u threads\n", rounds, kIds, kTimes, threads);
     return 0;

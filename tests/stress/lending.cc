@@ -28,17 +28,24 @@ struct Round {
     std::vector<std::atomic<uint32_t>> wins;
     std::atomic<uint32_t> running;
 
-    Round(uint32_t threads, unsigned seed) : broker(kLimit, seed), wins(kIds), running(threads) { broker.attach(index); }
+    Round(uint32_t threads, unsigned seed) : broker(kLimit, seed), wins(kIds), running(threads) {
+        broker.attach(index);
+    }
 };
 
-int64_t id_of(int64_t n) { return n % 2 ? n : int64_t(rows::mix(uint64_t(n)) >> 1); }
-uint64_t bytes_of(int64_t id) { return rows::mix(uint64_t(id) + 5) % (id % 50 == 0 ? 150000 : 3000); }
+int64_t id_of(int64_t n) {
+    return n % 2 ? n : int64_t(rows::mix(uint64_t(n)) >> 1);
+}
+uint64_t bytes_of(int64_t id) {
+    return rows::mix(uint64_t(id) + 5) % (id % 50 == 0 ? 150000 : 3000);
+}
 
 // The one column of row `id`.
 struct OneColumn {
     int64_t shape;
     cache_column column;
-    explicit OneColumn(int64_t id) : shape(int64_t(bytes_of(id))), column{this, uint64_t(shape), &shape, CACHE_UINT8, 1, {}} {}
+    explicit OneColumn(int64_t id)
+        : shape(int64_t(bytes_of(id))), column{this, uint64_t(shape), &shape, CACHE_UINT8, 1, {}} {}
     OneColumn(const OneColumn &) = delete;
     OneColumn &operator=(const OneColumn &) = delete;
 };
@@ -73,11 +80,14 @@ void put_row(Round &round, Writer &writer, int64_t n, std::mt19937 &random) {
     const OneColumn one(id);
     const auto layout = Layout::of(&one.column, 1);
     uint32_t number = kInlineLayout;
-    const int known = round.broker.layouts().find(&one.column, 1, round.index.top());
-    if (known >= 0) number = uint32_t(known);
-    else if (n % 97 == 0 && writer.store_layout(*layout, &number) != 0) test_die("store_layout: %s", last_error());
+    const int known = round.broker.layouts().find(&one.column, 1);
+    if (known >= 0)
+        number = uint32_t(known);
+    else if (n % 97 == 0 && writer.store_layout(*layout, FakeBroker::kTimeoutNs, &number) != 0)
+        test_die("store_layout: %s", last_error());
     Writer::Place place;
-    if (writer.place({layout.get(), number, id}, &place) != 0) test_die("placing row %ld: %s", id, last_error());
+    if (writer.place({layout.get(), number, id, FakeBroker::kTimeoutNs}, &place) != 0)
+        test_die("placing row %ld: %s", id, last_error());
     const bool in_line = number == kInlineLayout;
     if (in_line) memcpy(place.address + sizeof(RowHeader), layout->table(), layout->table_bytes());
     rows::fill(column_at(round, place.offset, *layout, in_line), bytes_of(id), id, 0);
@@ -131,12 +141,16 @@ void run_round(uint32_t n_threads, unsigned seed) {
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < n_threads; t++)
         threads.emplace_back(write_all, std::ref(round), t % FakeBroker::kSlots, seed * 1000 + t);
-    while (round.running.load() != 0) round.broker.step();
-    for (std::thread &thread : threads) thread.join();
-    for (uint32_t s = 0; s < FakeBroker::kSlots; s++) round.broker.writer_of(s).seal_all();
+    while (round.running.load() != 0)
+        round.broker.step();
+    for (std::thread &thread : threads)
+        thread.join();
+    for (uint32_t s = 0; s < FakeBroker::kSlots; s++)
+        round.broker.writer_of(s).seal_all();
     round.broker.settle();
     for (int64_t n = 0; n < kIds; n++) {
-        if (round.wins[size_t(n)].load() != 1) test_die("row %ld was stored %u times", id_of(n), round.wins[size_t(n)].load());
+        if (round.wins[size_t(n)].load() != 1)
+            test_die("row %ld was stored %u times", id_of(n), round.wins[size_t(n)].load());
         check_row(round, id_of(n), true);
     }
     check_region_words(round);
@@ -153,7 +167,8 @@ int main(int argc, char **argv) {
     test_watchdog(unsigned(seconds) + 200);
     const time_t end = time(nullptr) + seconds;
     unsigned rounds = 0;
-    do run_round(threads, seed + rounds++);
+    do
+        run_round(threads, seed + rounds++);
     while (time(nullptr) < end);
     printf("%u rounds of %ld rows by %u threads\n", rounds, kIds, threads);
     return 0;

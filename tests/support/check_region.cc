@@ -51,7 +51,8 @@ int main(int argc, char **argv) {
     if (cache_connect(&options, &client) != 0 || cache_list(client, note, &names) < 0)
         return fprintf(stderr, "check_region: %s\n", cache_last_error()), 1;
     bool right = true;
-    for (Name name : names) right = check(client, name) && right;
+    for (Name name : names)
+        right = check(client, name) && right;
     cache_disconnect(client);
     return right ? 0 : 1;
 }

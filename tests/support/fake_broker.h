@@ -29,6 +29,8 @@ class FakeBroker {
   public:
     static constexpr uint32_t kSlots = 4;
     static constexpr uint64_t kEpoch = 5;
+    static constexpr int64_t kPatienceNs = 60'000'000'000;
+    static constexpr int64_t kTimeoutNs = int64_t{60} * 1000000000;
 
     FakeBroker(uint64_t limit_bytes, unsigned seed)
         : region_(limit_bytes), ledger_(limit_bytes), extents_(region_.map(), limit_bytes, ledger_), random_(seed) {
@@ -38,9 +40,9 @@ class FakeBroker {
             grants_[s] = RingProducer(&slot(s).grant);
             returns_[s] = RingConsumer(&slot(s).back);
         }
-        layouts_.attach(region_.at(0), region_.geometry().data_offset);
+        layouts_.attach(region_.at(0), region_.geometry().data_offset, region_.geometry().region_bytes);
         for (uint32_t s = 0; s < kSlots; s++)
-            writers_.emplace_back(region_.map(), region_.map(), s, kEpoch, link_, layouts_, int64_t{60} * 1000000000);
+            writers_.emplace_back(region_.map(), region_.map(), s, kEpoch, link_, layouts_);
     }
 
     FakeRegion &region() { return region_; }
@@ -100,8 +102,8 @@ class FakeBroker {
     bool lend(uint32_t s, uint64_t chunks) {
         if (random_() % 2) // the room that is left in a sealed extent
             for (const Extents::Head &head : extents_.heads())
-                if (head.word.state == ExtentState::Sealed && extents_.bump(head.chunk).used * kUnitBytes + 4096 <
-                                                                  head.word.len * kChunkBytes && chunks == 1)
+                if (head.word.state == ExtentState::Sealed &&
+                    extents_.bump(head.chunk).used * kUnitBytes + 4096 < head.word.len * kChunkBytes && chunks == 1)
                     return grants_[s].push({head.chunk, extents_.grant_sealed(head.chunk, s)});
         const uint64_t chunk = free_run(chunks);
         return chunk != Extents::kNone && grants_[s].push({chunk, extents_.grant(chunk, chunks, s)});
@@ -126,7 +128,8 @@ class FakeBroker {
         RegionHeader *h = region_.header();
         const uint64_t k = h->levels.load(std::memory_order_relaxed);
         uint64_t slots = 0;
-        for (uint64_t i = 0; i < k; i++) slots += h->level[i].slots.load(std::memory_order_relaxed);
+        for (uint64_t i = 0; i < k; i++)
+            slots += h->level[i].slots.load(std::memory_order_relaxed);
         slots = std::max<uint64_t>(slots, 64); // small on purpose: levels shall grow often
         const uint64_t chunks = round_up(slots * 8, kChunkBytes) / kChunkBytes, chunk = free_run(chunks);
         if (chunk == Extents::kNone) return false;

@@ -23,7 +23,8 @@ inline uint64_t mix(uint64_t x) {
 inline void fill(void *to, uint64_t bytes, int64_t id, uint32_t column) {
     uint64_t word = mix(uint64_t(id) * 0x9e3779b97f4a7c15ULL + column + 1);
     auto *at = static_cast<unsigned char *>(to);
-    for (; bytes >= 8; bytes -= 8, at += 8, word += 0x9e3779b97f4a7c15ULL) memcpy(at, &word, 8);
+    for (; bytes >= 8; bytes -= 8, at += 8, word += 0x9e3779b97f4a7c15ULL)
+        memcpy(at, &word, 8);
     memcpy(at, &word, bytes);
 }
 
@@ -60,7 +61,8 @@ class Row {
     const cache_column *columns() const { return columns_.data(); }
     uint64_t bytes() const {
         uint64_t sum = 0;
-        for (const cache_column &column : columns_) sum += column.bytes;
+        for (const cache_column &column : columns_)
+            sum += column.bytes;
         return sum;
     }
 
@@ -98,7 +100,8 @@ class Row {
         column.dtype = dtype;
         column.ndim = uint32_t(shape.size());
         column.bytes = cache_dtype_bytes(dtype);
-        for (int64_t extent : shape) column.bytes *= uint64_t(extent);
+        for (int64_t extent : shape)
+            column.bytes *= uint64_t(extent);
         columns_.push_back(column);
         shapes_.push_back(std::move(shape));
     }

@@ -93,7 +93,8 @@ std::vector<std::string> command_of(const test_server &server, const char *const
     prctl(PR_SET_PDEATHSIG, SIGTERM); // a test that crashes takes its server along
     if (getppid() != parent) _exit(126);
     std::vector<char *> argv;
-    for (std::string &word : words) argv.push_back(word.data());
+    for (std::string &word : words)
+        argv.push_back(word.data());
     argv.push_back(nullptr);
     execv(argv[0], argv.data());
     fprintf(stderr, "exec %s: %s\n", argv[0], strerror(errno));
@@ -156,12 +157,22 @@ test_server *test_server_start_as(uid_t uid, const char *const *arguments) {
     return server;
 }
 
-test_server *test_server_start(const char *const *arguments) { return test_server_start_as(geteuid(), arguments); }
+test_server *test_server_start(const char *const *arguments) {
+    return test_server_start_as(geteuid(), arguments);
+}
 
-uint32_t test_server_port(const test_server *server) { return server->port; }
-pid_t test_server_pid(const test_server *server) { return server->pid; }
-const char *test_server_dir(const test_server *server) { return server->dir.c_str(); }
-const char *test_server_socket(const test_server *server) { return server->socket.c_str(); }
+uint32_t test_server_port(const test_server *server) {
+    return server->port;
+}
+pid_t test_server_pid(const test_server *server) {
+    return server->pid;
+}
+const char *test_server_dir(const test_server *server) {
+    return server->dir.c_str();
+}
+const char *test_server_socket(const test_server *server) {
+    return server->socket.c_str();
+}
 
 int test_run(const char *const *arguments) {
     const std::string program = std::string(test_build()) + "/" + arguments[0];

@@ -23,9 +23,9 @@ test_server *test_server_start(const char *const *arguments);
 test_server *test_server_start_as(uid_t uid, const char *const *arguments);
 
 uint32_t test_server_port(const test_server *server);
-pid_t test_server_pid(const test_server *server);           /* of the keeper */
-const char *test_server_dir(const test_server *server);     /* its LIBCACHE_DIR */
-const char *test_server_socket(const test_server *server);  /* path of its socket */
+pid_t test_server_pid(const test_server *server);          /* of the keeper */
+const char *test_server_dir(const test_server *server);    /* its LIBCACHE_DIR */
+const char *test_server_socket(const test_server *server); /* path of its socket */
 
 /* Walks the region of every cache of the server in a process of its own (check_region). To be called when no thread
  * writes. */

@@ -25,9 +25,11 @@ struct Filled {
         broker.attach(index);
         std::atomic<bool> done{false};
         std::thread stepping([&] {
-            while (!done.load()) broker.step();
+            while (!done.load())
+                broker.step();
         });
-        for (int64_t id = 0; id < 300; id++) put(id % 2 ? id : (int64_t{1} << 40) + id, 100 + id % 2 * 500, id % 10 == 0);
+        for (int64_t id = 0; id < 300; id++)
+            put(id % 2 ? id : (int64_t{1} << 40) + id, 100 + id % 2 * 500, id % 10 == 0);
         broker.writer_of(0).seal_all();
         done.store(true);
         stepping.join();
@@ -58,12 +60,14 @@ struct Filled {
         uint32_t number = kInlineLayout;
         Writer &writer = broker.writer_of(0);
         if (!in_line) {
-            const int known = broker.layouts().find(&column, 1, index.top());
-            if (known >= 0) number = uint32_t(known);
-            else cr_assert_eq(writer.store_layout(*layout, &number), 0, "%s", last_error());
+            const int known = broker.layouts().find(&column, 1);
+            if (known >= 0)
+                number = uint32_t(known);
+            else
+                cr_assert_eq(writer.store_layout(*layout, FakeBroker::kTimeoutNs, &number), 0, "%s", last_error());
         }
         Writer::Place place;
-        cr_assert_eq(writer.place({layout.get(), number, id}, &place), 0, "%s", last_error());
+        cr_assert_eq(writer.place({layout.get(), number, id, FakeBroker::kTimeoutNs}, &place), 0, "%s", last_error());
         if (in_line) memcpy(place.address + sizeof(RowHeader), layout->table(), layout->table_bytes());
         cr_assert_eq(writer.publish(place), 0, "%s", last_error());
     }
@@ -100,8 +104,10 @@ Test(region_check, finds_damage_to_the_header) {
 
 Test(region_check, finds_damage_to_extents) {
     finds("a length of 0", [](Filled &f) { set_own(f, 0, [](ExtentWord &w) { w.len = 0; }); });
-    finds("a length that is too long", [](Filled &f) { set_own(f, 0, [](ExtentWord &w) { w.len = uint32_t(kMaxRunChunks); }); });
-    finds("a state that does not exist", [](Filled &f) { set_own(f, 0, [](ExtentWord &w) { w.state = ExtentState(7); }); });
+    finds("a length that is too long",
+          [](Filled &f) { set_own(f, 0, [](ExtentWord &w) { w.len = uint32_t(kMaxRunChunks); }); });
+    finds("a state that does not exist",
+          [](Filled &f) { set_own(f, 0, [](ExtentWord &w) { w.state = ExtentState(7); }); });
     finds("a lost extent of rows", [](Filled &f) {
         set_own(f, f.head(ExtentState::Sealed), [](ExtentWord &w) { w.state = ExtentState::Free; });
     });
@@ -118,7 +124,9 @@ Test(region_check, finds_damage_to_extents) {
     finds("used beyond the extent", [](Filled &f) {
         f.map().extent(f.head(ExtentState::Sealed))->bump.store(Bump{UINT32_MAX, UINT32_MAX}.pack());
     });
-    finds("used below the rows", [](Filled &f) { f.map().extent(f.head(ExtentState::Sealed))->bump.store(Bump{0, 4096}.pack()); });
+    finds("used below the rows", [](Filled &f) {
+        f.map().extent(f.head(ExtentState::Sealed))->bump.store(Bump{0, 4096}.pack());
+    });
     finds("another number of rows", [](Filled &f) { f.map().extent(f.head(ExtentState::Sealed))->rows.fetch_add(1); });
 }
 
@@ -128,13 +136,13 @@ Test(region_check, finds_damage_to_rows) {
     finds("another id", [](Filled &f) { f.row(1).row_id = 5; });
     finds("another layout", [](Filled &f) { f.row(1).layout ^= 1; });
     finds("a wrong check", [](Filled &f) { f.row(1).check ^= 1; });
-    finds("a damaged inline table", [](Filled &f) {
-        reinterpret_cast<ColumnEntry *>(&f.row(int64_t{1} << 40) + 1)->bytes ^= 64;
-    });
+    finds("a damaged inline table",
+          [](Filled &f) { reinterpret_cast<ColumnEntry *>(&f.row(int64_t{1} << 40) + 1)->bytes ^= 64; });
 }
 
 Test(region_check, finds_damage_to_the_index) {
-    finds("an entry that leads out", [](Filled &f) { f.entry(1).store(IndexEntry::pack(index_hash(1, 0), uint64_t{1} << 50)); });
+    finds("an entry that leads out",
+          [](Filled &f) { f.entry(1).store(IndexEntry::pack(index_hash(1, 0), uint64_t{1} << 50)); });
     finds("an entry into free memory", [](Filled &f) {
         const uint64_t chunk = f.head(ExtentState::Free);
         f.entry(1).store(IndexEntry::pack(index_hash(1, 0), f.map().chunk_offset(chunk)));

@@ -51,7 +51,8 @@ struct Broker {
         const uint64_t top = region.header()->table_top.load();
         while (chunk < top) {
             const ExtentWord w = extents.word(chunk);
-            cr_assert(w.len > 0 && w.len <= g.chunks - chunk, "%s: head %lu has length %u", after.c_str(), chunk, w.len);
+            cr_assert(w.len > 0 && w.len <= g.chunks - chunk, "%s: head %lu has length %u", after.c_str(), chunk,
+                      w.len);
             if (w.state != ExtentState::Empty) charged_chunks += w.len;
             if (w.state == ExtentState::Free) free_chunks += w.len;
             if (w.state == ExtentState::Busy && chunk < g.huge_chunks)
@@ -125,7 +126,8 @@ Test(extents, any_transitions_leave_words_that_a_new_broker_understands) {
         for (uint64_t limit : {MiB, 5 * MiB, 37 * MiB}) {
             Broker b(limit, huge);
             std::mt19937 random(unsigned(limit) + huge);
-            for (int i = 0; i < 3000; i++) b.check(std::to_string(i) + " " + step(b, random, limit));
+            for (int i = 0; i < 3000; i++)
+                b.check(std::to_string(i) + " " + step(b, random, limit));
         }
 }
 
@@ -138,7 +140,8 @@ Test(extents, what_is_lent_and_given_back_leaves_nothing) {
         cr_assert(b.extents.revoke_granted(chunk));
         cr_assert_geq(b.extents.free_chunks(), 32);
         uint64_t begun;
-        while (b.extents.begin_giving_back(1000, &chunk, &begun)) b.extents.gave_back(chunk);
+        while (b.extents.begin_giving_back(1000, &chunk, &begun))
+            b.extents.gave_back(chunk);
         cr_assert_eq(b.extents.free_chunks(), 0);
         cr_assert_leq(b.extents.charged(), before + 4096, "only the table may have grown");
         b.check("the end");
@@ -149,7 +152,8 @@ Test(extents, nothing_is_made_beyond_the_limit_of_the_cache_or_the_server) {
     for (bool huge : {false, true}) {
         Broker small(8 * MiB, huge), server(64 * MiB, huge, 8 * MiB);
         for (Broker *b : {&small, &server}) {
-            while (b->stock(1) != Extents::kNone) {}
+            while (b->stock(1) != Extents::kNone) {
+            }
             cr_assert_leq(b->extents.charged(), 8 * MiB);
             cr_assert_gt(b->extents.charged(), 8 * MiB - 3 * kHugeBytes / 2);
             b->check("full");

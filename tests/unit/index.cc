@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index: dense and hashed levels, tags that collide, growth, no room, damaged levels, and exactly one winner per id.
+// The index: dense and hashed levels, tags that collide, growth, no room, damaged levels, and exactly one winner per
+// id.
 #include "core/store/index.h"
 
 #include "capi/libcache.h"
@@ -25,7 +26,8 @@ struct Table {
     Index index;
     uint64_t rows;
 
-    explicit Table(uint64_t row_chunks = 256) : rows(region.map().chunk_offset(region.take(row_chunks, ExtentState::Sealed))) {
+    explicit Table(uint64_t row_chunks = 256)
+        : rows(region.map().chunk_offset(region.take(row_chunks, ExtentState::Sealed))) {
         index.attach(region.at(0), region.at(0), region.geometry().data_offset, region.geometry().region_bytes);
     }
     // The n-th place for a header.
@@ -75,15 +77,18 @@ Test(index, a_dense_level_holds_its_ids_and_no_other) {
     cr_assert(t.put(INT64_MAX, 4) == Insert::NoRoom);
     cr_assert_eq(t.index.find(100), t.place(0));
     cr_assert_eq(t.index.find(4195), t.place(1));
-    for (int64_t id : {int64_t{0}, int64_t{99}, int64_t{101}, int64_t{4196}, INT64_MAX}) cr_assert_eq(t.index.find(id), 0);
+    for (int64_t id : {int64_t{0}, int64_t{99}, int64_t{101}, int64_t{4196}, INT64_MAX})
+        cr_assert_eq(t.index.find(id), 0);
 }
 
 Test(index, a_hash_level_takes_any_id) {
     Table t;
     t.region.add_level(LevelKind::Hash, 0, 4096);
     const int64_t ids[] = {0, 1, kFarId, INT64_MAX, 123456789012345};
-    for (uint64_t n = 0; n < std::size(ids); n++) cr_assert(t.put(ids[n], n) == Insert::Won);
-    for (uint64_t n = 0; n < std::size(ids); n++) cr_assert_eq(t.index.find(ids[n]), t.place(n));
+    for (uint64_t n = 0; n < std::size(ids); n++)
+        cr_assert(t.put(ids[n], n) == Insert::Won);
+    for (uint64_t n = 0; n < std::size(ids); n++)
+        cr_assert_eq(t.index.find(ids[n]), t.place(n));
     cr_assert_eq(t.index.find(2), 0);
 }
 
@@ -116,7 +121,8 @@ Test(index, a_full_window_is_no_room_until_a_level_is_added) {
     Table t;
     t.region.add_level(LevelKind::Hash, 0, 4096);
     const std::vector<int64_t> ids = ids_of_first_window(4096, kWindow + 1);
-    for (uint64_t n = 0; n < kWindow; n++) cr_assert(t.put(ids[n], n) == Insert::Won);
+    for (uint64_t n = 0; n < kWindow; n++)
+        cr_assert(t.put(ids[n], n) == Insert::Won);
     uint32_t levels = 0;
     cr_assert(t.put(ids[kWindow], kWindow, &levels) == Insert::NoRoom);
     cr_assert_eq(levels, 1);
@@ -175,8 +181,14 @@ Test(index, impossible_levels_are_corrupt_and_do_not_count) {
     struct Bad {
         uint64_t kind, slots, offset_delta;
     };
-    const Bad bads[] = {{3, 4096, 0},  {0, 4096, 0},           {2, 0, 0},         {2, 4097, 0},
-                        {2, 4096, 8},  {2, uint64_t{1} << 61, 0}, {1, UINT64_MAX, 0}, {2, 4096, uint64_t{1} << 40},
+    const Bad bads[] = {{3, 4096, 0},
+                        {0, 4096, 0},
+                        {2, 0, 0},
+                        {2, 4097, 0},
+                        {2, 4096, 8},
+                        {2, uint64_t{1} << 61, 0},
+                        {1, UINT64_MAX, 0},
+                        {2, 4096, uint64_t{1} << 40},
                         {2, 4096, UINT64_MAX - 127}};
     for (const Bad &bad : bads) {
         Table t;
@@ -185,7 +197,8 @@ Test(index, impossible_levels_are_corrupt_and_do_not_count) {
         Level &level = t.region.header()->level[1];
         level.kind.store(bad.kind);
         level.slots.store(bad.slots);
-        level.offset.store(bad.offset_delta > uint64_t{1} << 60 ? bad.offset_delta : level.offset.load() + bad.offset_delta);
+        level.offset.store(bad.offset_delta > uint64_t{1} << 60 ? bad.offset_delta
+                                                                : level.offset.load() + bad.offset_delta);
         cr_assert_eq(t.index.refresh(), CACHE_ECORRUPT, "kind %lu, slots %lu", bad.kind, bad.slots);
         cr_assert_eq(t.index.known(), 1);
         cr_assert(t.put(1, 0) == Insert::Won, "the good level works on");
@@ -225,7 +238,8 @@ Test(index, each_id_is_won_exactly_once_by_many_threads_while_levels_grow) {
                 Insert result;
                 while ((result = t.index.insert(id_of(n), t.place(place), &passed)) == Insert::NoRoom) {
                     uint64_t seen = wanted.load();
-                    while (seen < passed && !wanted.compare_exchange_weak(seen, passed)) {}
+                    while (seen < passed && !wanted.compare_exchange_weak(seen, passed)) {
+                    }
                     std::this_thread::yield();
                 }
                 if (result == Insert::Won) wins[n].fetch_add(1);
@@ -240,7 +254,8 @@ Test(index, each_id_is_won_exactly_once_by_many_threads_while_levels_grow) {
         }
         std::this_thread::yield();
     }
-    for (std::thread &thread : threads) thread.join();
+    for (std::thread &thread : threads)
+        thread.join();
     for (uint64_t n = 0; n < kIds; n++) {
         cr_assert_eq(wins[n].load(), 1, "id %ld was won %u times", id_of(n), wins[n].load());
         const uint64_t offset = t.index.find(id_of(n));

@@ -8,8 +8,8 @@
 using namespace libcache;
 
 Test(extent_word, fields_keep_their_bits) {
-    const ExtentState states[] = {ExtentState::Empty,   ExtentState::Busy, ExtentState::Free,  ExtentState::Granted,
-                                  ExtentState::Held,    ExtentState::Sealed, ExtentState::Index};
+    const ExtentState states[] = {ExtentState::Empty, ExtentState::Busy,   ExtentState::Free, ExtentState::Granted,
+                                  ExtentState::Held,  ExtentState::Sealed, ExtentState::Index};
     const uint32_t slots[] = {0, 1, kMaxSlots - 1, kNoSlot};
     const uint32_t lengths[] = {0, 1, uint32_t(kMaxExtentChunks), uint32_t(kMaxRunChunks)};
     const uint32_t seqs[] = {0, 1, ExtentWord::kSeqMask};
@@ -31,7 +31,9 @@ Test(extent_word, a_sequence_that_overflows_touches_no_other_field) {
     cr_assert(w.state == ExtentState::Granted && w.slot == 3 && w.len == 5 && w.seq == 0);
 }
 
-Test(extent_word, zero_is_empty) { cr_assert(ExtentWord::unpack(0).state == ExtentState::Empty); }
+Test(extent_word, zero_is_empty) {
+    cr_assert(ExtentWord::unpack(0).state == ExtentState::Empty);
+}
 
 Test(bump, fields_keep_their_bits) {
     for (uint32_t used : {0u, 1u, 0xffffffffu})

@@ -21,7 +21,8 @@ class Root {
         std::string path = std::string(base ? base : "/tmp") + "/lcm-XXXXXX";
         cr_assert_not_null(mkdtemp(path.data()));
         path_ = path;
-        write("/proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         1000000 kB\nMemAvailable:   12582912 kB\n");
+        write("/proc/meminfo",
+              "MemTotal:       16777216 kB\nMemFree:         1000000 kB\nMemAvailable:   12582912 kB\n");
     }
     Root(const Root &) = delete;
     Root &operator=(const Root &) = delete;
@@ -49,7 +50,8 @@ Test(memory, without_cgroups_is_the_machines) {
 Test(memory, cgroup_v2_limits_count_all_the_way_up) {
     Root root;
     root.write("/proc/self/cgroup", "0::/slurm/job7/step0\n")
-        .write("/proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n")
+        .write("/proc/self/mountinfo",
+               "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n")
         .write("/sys/fs/cgroup/slurm/job7/step0/memory.max", "max\n")
         .write("/sys/fs/cgroup/slurm/job7/step0/memory.current", "104857600\n")
         .write("/sys/fs/cgroup/slurm/job7/memory.max", "1073741824\n")
@@ -105,9 +107,8 @@ Test(memory, a_namespace_root_counts_too) {
 Test(memory, cgroup_v1_limits_count_and_its_no_limit_is_none) {
     Root root;
     root.write("/proc/self/cgroup", "11:cpu,cpuacct:/x\n9:memory:/job/inner\n1:name=systemd:/y\n")
-        .write("/proc/self/mountinfo",
-               "31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-               "32 24 0:28 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n")
+        .write("/proc/self/mountinfo", "31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+                                       "32 24 0:28 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n")
         .write("/sys/fs/cgroup/memory/job/inner/memory.limit_in_bytes", "9223372036854771712\n")
         .write("/sys/fs/cgroup/memory/job/inner/memory.usage_in_bytes", "1000\n")
         .write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5368709120\n")

@@ -33,7 +33,8 @@ struct Pair {
 
 int open_descriptors() {
     int n = 0;
-    for (int fd = 0; fd < 1000; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    for (int fd = 0; fd < 1000; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
     return n;
 }
 
@@ -85,7 +86,8 @@ Test(packets, carry_a_message_and_descriptors) {
     cr_assert(receive_packet(pair.b.get(), in.get(), sizeof *in, got, &n) == Io::Done);
     cr_assert_eq(n, 2);
     cr_assert_eq(memcmp(in.get(), out.get(), sizeof *in), 0);
-    for (int i = 0; i < 2; i++) cr_assert(fcntl(got[i].get(), F_GETFD) & FD_CLOEXEC);
+    for (int i = 0; i < 2; i++)
+        cr_assert(fcntl(got[i].get(), F_GETFD) & FD_CLOEXEC);
     struct stat a, b;
     fstat(null.get(), &a);
     fstat(got[0].get(), &b);
@@ -128,7 +130,8 @@ Test(packets, the_largest_number_of_descriptors_arrives) {
     Pair pair;
     auto message = std::make_unique<wire::Message>();
     int fds[kMaxFds];
-    for (int &fd : fds) fd = pair.a.get();
+    for (int &fd : fds)
+        fd = pair.a.get();
     cr_assert(send_packet(pair.a.get(), message.get(), sizeof *message, fds, kMaxFds) == Io::Done);
     Fd got[kMaxFds];
     int n = kMaxFds;

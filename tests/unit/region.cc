@@ -47,7 +47,9 @@ std::string open_after(const std::function<void(FakeRegion &)> &damage, int code
     return last_error();
 }
 
-bool mentions(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+bool mentions(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
 
 } // namespace
 
@@ -76,8 +78,8 @@ Test(region_open, a_good_region_opens_with_its_geometry) {
 }
 
 Test(region_open, not_ready_is_told_apart) {
-    const std::string text = open_after([](FakeRegion &r) { r.header()->magic.store(0, std::memory_order_relaxed); },
-                                        CACHE_ETIMEOUT);
+    const std::string text =
+        open_after([](FakeRegion &r) { r.header()->magic.store(0, std::memory_order_relaxed); }, CACHE_ETIMEOUT);
     cr_assert(mentions(text, "not ready"), "%s", text.c_str());
 }
 
@@ -97,8 +99,8 @@ Test(region_open, foreign_bytes_are_no_region) {
 }
 
 Test(region_open, a_file_without_room_for_the_header_is_too_short) {
-    const std::string text = open_after(
-        [](FakeRegion &r) { cr_assert_eq(ftruncate(r.fd(), kHeaderBytes - 1), 0); }, CACHE_ECORRUPT);
+    const std::string text =
+        open_after([](FakeRegion &r) { cr_assert_eq(ftruncate(r.fd(), kHeaderBytes - 1), 0); }, CACHE_ECORRUPT);
     cr_assert(mentions(text, "short"), "%s", text.c_str());
     open_after([](FakeRegion &r) { cr_assert_eq(ftruncate(r.fd(), 0), 0); }, CACHE_ECORRUPT);
 }
@@ -131,7 +133,8 @@ Test(region_open, impossible_places_are_refused) {
         [](FakeRegion &r) { r.header()->huge_chunks = r.header()->chunks + kHugeBytes / kChunkBytes; },
         [](FakeRegion &r) { r.header()->huge_chunks = 1; },
     };
-    for (const Damage &damage : damages) open_after(damage, CACHE_ECORRUPT);
+    for (const Damage &damage : damages)
+        open_after(damage, CACHE_ECORRUPT);
 }
 
 Test(region_open, a_descriptor_that_is_no_file_is_an_error) {
@@ -157,8 +160,8 @@ Test(region_map, a_writing_mapping_does_not_reach_a_forked_child) {
     if (pid == 0) {
         unsigned char resident;
         const long page = sysconf(_SC_PAGESIZE);
-        if (mincore(reading.base(), size_t(page), &resident) != 0) _exit(1);        // inherited
-        if (mincore(region.map().base(), size_t(page), &resident) == 0) _exit(2);   // ENOMEM: not mapped here
+        if (mincore(reading.base(), size_t(page), &resident) != 0) _exit(1);      // inherited
+        if (mincore(region.map().base(), size_t(page), &resident) == 0) _exit(2); // ENOMEM: not mapped here
         _exit(0);
     }
     int status = 0;
@@ -177,8 +180,10 @@ Test(region_map, no_mapping_is_dumped_into_a_core) {
     int seen = 0;
     bool ours = false;
     for (std::string line; std::getline(maps, line);) {
-        if (mentions(line, "rw-s ") || mentions(line, "r--s ")) ours = mentions(line, "memfd:fake");
-        else if (mentions(line, "-p ")) ours = false;
+        if (mentions(line, "rw-s ") || mentions(line, "r--s "))
+            ours = mentions(line, "memfd:fake");
+        else if (mentions(line, "-p "))
+            ours = false;
         if (ours && line.starts_with("VmFlags:")) {
             seen++;
             cr_assert(mentions(line, " dd"), "%s", line.c_str());
@@ -204,7 +209,8 @@ Test(populate, makes_pages_present_without_changing_them) {
     cr_assert_eq(populate(data, 4 * kChunkBytes), 0, "%s", last_error());
     std::vector<unsigned char> resident(4 * kChunkBytes / 4096);
     cr_assert_eq(mincore(data, 4 * kChunkBytes, resident.data()), 0);
-    for (unsigned char page : resident) cr_assert(page & 1);
+    for (unsigned char page : resident)
+        cr_assert(page & 1);
     cr_assert_eq(data[4096], 42);
 }
 

@@ -13,10 +13,13 @@ std::unique_ptr<TokenRing> ring_at(uint64_t index) {
     auto ring = std::make_unique<TokenRing>();
     ring->head.store(index, std::memory_order_relaxed);
     ring->tail.store(index, std::memory_order_relaxed);
-    for (AtomicU64 &token : ring->token) token.store(0, std::memory_order_relaxed);
+    for (AtomicU64 &token : ring->token)
+        token.store(0, std::memory_order_relaxed);
     return ring;
 }
-Token token(uint64_t i) { return {i, uint32_t(i % 1000)}; }
+Token token(uint64_t i) {
+    return {i, uint32_t(i % 1000)};
+}
 } // namespace
 
 Test(rings, an_empty_ring_shows_nothing) {
@@ -30,7 +33,8 @@ Test(rings, tokens_come_out_in_order_and_a_full_ring_refuses) {
     const auto ring = ring_at(0);
     RingProducer producer(ring.get());
     RingConsumer consumer(ring.get());
-    for (uint64_t i = 0; i < kRingTokens; i++) cr_assert(producer.push(token(i)));
+    for (uint64_t i = 0; i < kRingTokens; i++)
+        cr_assert(producer.push(token(i)));
     cr_assert_not(producer.push(token(99)));
     cr_assert_eq(producer.queued(), kRingTokens);
     cr_assert_eq(consumer.waiting(), kRingTokens);
@@ -81,19 +85,22 @@ Test(rings, whatever_a_lying_consumer_says_only_the_64_tokens_are_touched) {
     RingProducer producer(&guarded.ring);
     for (uint64_t lie : {uint64_t{0}, uint64_t{1} << 63, UINT64_MAX, uint64_t{12345678901}}) {
         guarded.ring.tail.store(lie, std::memory_order_relaxed);
-        for (uint64_t i = 0; i < 200; i++) producer.push(token(i)); // true or false, both are allowed
+        for (uint64_t i = 0; i < 200; i++)
+            producer.push(token(i)); // true or false, both are allowed
     }
     cr_assert(guarded.before == 0x1111 && guarded.after == 0x2222);
 }
 
 Test(rings, whatever_a_lying_producer_says_at_most_64_tokens_wait) {
     const auto ring = ring_at(0);
-    for (AtomicU64 &any : ring->token) any.store(token(5).pack(), std::memory_order_relaxed);
+    for (AtomicU64 &any : ring->token)
+        any.store(token(5).pack(), std::memory_order_relaxed);
     RingConsumer consumer(ring.get());
     for (uint64_t lie : {UINT64_MAX, uint64_t{1} << 40, uint64_t{65}}) {
         ring->head.store(lie, std::memory_order_relaxed);
         cr_assert_leq(consumer.waiting(), kRingTokens);
-        for (uint32_t i = 0; i < 200; i++) consumer.peek(i);
+        for (uint32_t i = 0; i < 200; i++)
+            consumer.peek(i);
         cr_assert_eq(consumer.peek(kRingTokens), 0);
         for (int i = 0; i < 1000; i++) {
             consumer.peek();
@@ -107,7 +114,8 @@ Test(rings, a_new_producer_goes_on_where_the_dead_one_stopped) {
     RingConsumer consumer(ring.get());
     {
         RingProducer dead(ring.get());
-        for (uint64_t i = 0; i < 5; i++) dead.push(token(i));
+        for (uint64_t i = 0; i < 5; i++)
+            dead.push(token(i));
     }
     consumer.advance();
     RingProducer heir(ring.get());
@@ -123,7 +131,8 @@ Test(rings, a_new_producer_goes_on_where_the_dead_one_stopped) {
 Test(rings, a_new_consumer_goes_on_where_the_dead_one_stopped) {
     const auto ring = ring_at(0);
     RingProducer producer(ring.get());
-    for (uint64_t i = 0; i < 5; i++) producer.push(token(i));
+    for (uint64_t i = 0; i < 5; i++)
+        producer.push(token(i));
     {
         RingConsumer dead(ring.get());
         dead.advance();
@@ -142,7 +151,8 @@ Test(rings, two_threads_pass_every_token_once_and_in_order) {
         for (uint64_t i = 0; i < kTokens;)
             if (producer.push(token(i)))
                 i++;
-            else std::this_thread::yield();
+            else
+                std::this_thread::yield();
     });
     RingConsumer consumer(ring.get());
     for (uint64_t i = 0; i < kTokens;) {

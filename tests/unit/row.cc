@@ -24,12 +24,14 @@ struct Columns {
         c.dtype = dtype;
         c.ndim = uint32_t(shape.size());
         c.bytes = dtype_bytes(dtype);
-        for (int64_t extent : shape) c.bytes *= uint64_t(extent);
+        for (int64_t extent : shape)
+            c.bytes *= uint64_t(extent);
         static char data[1];
         c.data = data; // never read here
         list.push_back(c);
         shapes.push_back(std::move(shape));
-        for (size_t i = 0; i < list.size(); i++) list[i].shape = shapes[i].data();
+        for (size_t i = 0; i < list.size(); i++)
+            list[i].shape = shapes[i].data();
         return *this;
     }
     uint32_t n() const { return uint32_t(list.size()); }
@@ -74,8 +76,10 @@ Test(columns, all_dtypes_shapes_and_empty_columns_are_allowed) {
 
 Test(columns, element_sizes_are_those_of_the_header) {
     const uint64_t sizes[] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1};
-    for (uint32_t dtype = 0; dtype < std::size(sizes); dtype++) cr_assert_eq(dtype_bytes(dtype), sizes[dtype]);
-    for (uint32_t dtype : {16u, 255u, 256u, UINT32_MAX}) cr_assert_eq(dtype_bytes(dtype), 0);
+    for (uint32_t dtype = 0; dtype < std::size(sizes); dtype++)
+        cr_assert_eq(dtype_bytes(dtype), sizes[dtype]);
+    for (uint32_t dtype : {16u, 255u, 256u, UINT32_MAX})
+        cr_assert_eq(dtype_bytes(dtype), 0);
 }
 
 Test(columns, each_impossible_column_is_refused_with_its_reason) {
@@ -86,19 +90,34 @@ Test(columns, each_impossible_column_is_refused_with_its_reason) {
     refused([](Columns &c) { c.shapes[1][0] = -5; }, "negative");
     refused([](Columns &c) { c.list[1].bytes = 4; }, "bytes");
     refused([](Columns &c) { c.list[0].data = nullptr; }, "data");
-    refused([](Columns &c) { c.list.clear(); c.list.reserve(1); }, "");
-    refused([](Columns &c) { c.shapes[0] = {INT64_MAX, INT64_MAX}; c.list[0].shape = c.shapes[0].data(); }, "2^64");
-    refused([](Columns &c) { // 2^62 * 4 bytes wrap to 0
-        c.shapes[0] = {int64_t{1} << 31, int64_t{1} << 31};
-        c.list[0].shape = c.shapes[0].data();
-        c.list[0].bytes = 0;
-    }, "column 0");
-    refused([](Columns &c) { // each is allowed, both together are more than a row may have
-        for (int i = 0; i < 2; i++) {
-            c.shapes[size_t(i)] = {int64_t{40} << 30};
-            c.list[size_t(i)] = {c.list[0].data, uint64_t{40} << 30, c.shapes[size_t(i)].data(), CACHE_UINT8, 1, {}};
-        }
-    }, "smaller");
+    refused(
+        [](Columns &c) {
+            c.list.clear();
+            c.list.reserve(1);
+        },
+        "");
+    refused(
+        [](Columns &c) {
+            c.shapes[0] = {INT64_MAX, INT64_MAX};
+            c.list[0].shape = c.shapes[0].data();
+        },
+        "2^64");
+    refused(
+        [](Columns &c) { // 2^62 * 4 bytes wrap to 0
+            c.shapes[0] = {int64_t{1} << 31, int64_t{1} << 31};
+            c.list[0].shape = c.shapes[0].data();
+            c.list[0].bytes = 0;
+        },
+        "column 0");
+    refused(
+        [](Columns &c) { // each is allowed, both together are more than a row may have
+            for (int i = 0; i < 2; i++) {
+                c.shapes[size_t(i)] = {int64_t{40} << 30};
+                c.list[size_t(i)] = {
+                    c.list[0].data, uint64_t{40} << 30, c.shapes[size_t(i)].data(), CACHE_UINT8, 1, {}};
+            }
+        },
+        "smaller");
     cr_assert_eq(check_columns(nullptr, 1, false), CACHE_EINVAL);
     const Columns one = Columns().add(CACHE_INT8, {});
     cr_assert_eq(check_columns(one.list.data(), CACHE_MAX_COLUMNS + 1, false), CACHE_EINVAL);
@@ -157,7 +176,8 @@ Test(layout, a_table_read_back_is_the_same_layout) {
         read->describe(i, &got);
         cr_assert(got.dtype == columns.list[i].dtype && got.ndim == columns.list[i].ndim &&
                   got.bytes == columns.list[i].bytes);
-        for (uint32_t d = 0; d < got.ndim; d++) cr_assert_eq(got.shape[d], columns.shapes[i][d]);
+        for (uint32_t d = 0; d < got.ndim; d++)
+            cr_assert_eq(got.shape[d], columns.shapes[i][d]);
     }
 }
 
@@ -192,14 +212,16 @@ Test(layout, a_damaged_table_is_refused_or_still_consistent) {
     std::mt19937 random(42);
     for (int round = 0; round < 20000; round++) {
         std::vector<char> table(made->table(), made->table() + made->table_bytes());
-        for (uint32_t flips = random() % 3 + 1; flips-- > 0;) table[random() % table.size()] ^= char(1 << random() % 8);
+        for (uint32_t flips = random() % 3 + 1; flips-- > 0;)
+            table[random() % table.size()] ^= char(1 << random() % 8);
         const auto read = Layout::parse(table.data(), table.size(), columns.n());
         if (!read) continue;
         for (uint32_t i = 0; i < read->n_columns(); i++) {
             cache_column c;
             read->describe(i, &c);
             uint64_t product = dtype_bytes(c.dtype);
-            for (uint32_t d = 0; d < c.ndim; d++) product *= uint64_t(c.shape[d]);
+            for (uint32_t d = 0; d < c.ndim; d++)
+                product *= uint64_t(c.shape[d]);
             cr_assert_eq(product, c.bytes);
             cr_assert_leq(read->column_offset(0, i) + c.bytes, read->row_bytes(0, false));
         }
@@ -218,7 +240,8 @@ Test(inline_table, every_column_is_found_where_it_was_put) {
             cr_assert_eq(static_cast<char *>(c.data) - r.row, int64_t(layout->column_offset_in_line(residue, i)));
             cr_assert(c.dtype == columns.list[i].dtype && c.ndim == columns.list[i].ndim &&
                       c.bytes == columns.list[i].bytes);
-            for (uint32_t d = 0; d < c.ndim; d++) cr_assert_eq(c.shape[d], columns.shapes[i][d]);
+            for (uint32_t d = 0; d < c.ndim; d++)
+                cr_assert_eq(c.shape[d], columns.shapes[i][d]);
         }
         cache_column c;
         cr_assert_not(read_inline_column(r.row, r.bytes, columns.n(), columns.n(), &c));
@@ -228,8 +251,10 @@ Test(inline_table, every_column_is_found_where_it_was_put) {
 Test(inline_table, rows_cut_short_are_refused) {
     const Columns columns = every_dtype();
     InlineRow r(columns, 1);
-    for (uint64_t bytes = 0; bytes < r.bytes; bytes++) cr_assert_eq(check_inline_table(r.row, bytes, columns.n()), 0);
-    for (uint32_t n : {0u, CACHE_MAX_COLUMNS + 1, UINT32_MAX}) cr_assert_eq(check_inline_table(r.row, r.bytes, n), 0);
+    for (uint64_t bytes = 0; bytes < r.bytes; bytes++)
+        cr_assert_eq(check_inline_table(r.row, bytes, columns.n()), 0);
+    for (uint32_t n : {0u, CACHE_MAX_COLUMNS + 1, UINT32_MAX})
+        cr_assert_eq(check_inline_table(r.row, r.bytes, n), 0);
 }
 
 Test(inline_table, damage_never_leads_out_of_the_row) {
@@ -245,8 +270,7 @@ Test(inline_table, damage_never_leads_out_of_the_row) {
             cache_column c;
             if (!read_inline_column(r.row, r.bytes, columns.n(), i, &c)) continue;
             const auto *data = static_cast<const char *>(c.data);
-            cr_assert(data >= r.row + sizeof(RowHeader) && c.bytes <= r.bytes &&
-                      data + c.bytes <= r.row + r.bytes);
+            cr_assert(data >= r.row + sizeof(RowHeader) && c.bytes <= r.bytes && data + c.bytes <= r.row + r.bytes);
         }
     }
 }

@@ -198,7 +198,7 @@ class _Walker:
 
     def _builtin(self, value: Any, where: str) -> bytes:
         owner = getattr(value, "__self__", None)
-        parts = [str(getattr(value, "__module__", "")).encode(), value.__qualname__.encode()]
+        parts = [str(getattr(value, "__module__", "")).encode(), getattr(value, "__qualname__", repr(value)).encode()]
         if owner is not None and not isinstance(owner, types.ModuleType):
             parts.append(self.digest(owner, where))
         return _hash("builtin", *parts, repr(_library(getattr(value, "__module__", None) or "builtins")).encode())

@@ -138,7 +138,7 @@ static int batch_of_out(PyObject *object, size_t n, Batch *batch) {
     }
     uint64_t bytes = (uint64_t)PyArray_ITEMSIZE(out);
     for (int i = ndim - 1; i > 0; i--) {
-        if (PyArray_DIM(out, i) > 1 && PyArray_STRIDE(out, i) != (npy_intp)bytes) {
+        if (PyArray_DIM(out, i) > 1 && PyArray_SIZE(out) != 0 && PyArray_STRIDE(out, i) != (npy_intp)bytes) {
             PyErr_SetString(PyExc_ValueError, "out must be contiguous from its second dimension on");
             return -1;
         }

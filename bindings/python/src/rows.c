@@ -297,10 +297,10 @@ PyDoc_STRVAR(get_text, "get($self, row_id, default=None, /)\n--\n\n"
 "Makes no system call and does not wait. Raises Gone if the cache was destroyed.");
 PyDoc_STRVAR(get_many_text, "get_many($self, ids, /)\n--\n\n"
 "The rows of these ids, a list with what get() gives for each: a tuple, or None for a miss.\n\n"
-"ids: integers, of length n. Fetches the memory of the rows ahead, so it is faster than n times get().");
+"ids: integers >= 0, of length n. Fetches the memory of the rows ahead, so it is faster than n times get().");
 PyDoc_STRVAR(gather_text, "gather($self, ids, column=0, out=None, found=None)\n--\n\n"
 "Copies one column of n rows into a batch array of shape (n, *shape of a row) and returns it.\n\n"
-"ids     integers, of length n, in any order, also repeated\n"
+"ids     integers >= 0, of length n, in any order, also repeated\n"
 "column  which column, from 0\n"
 "out     a writable array of that shape and of the column's dtype; its rows may be apart. None: a new array\n"
 "found   a bool array of length n that is set to True where the row was there; out is left as it is elsewhere (a new\n"
@@ -308,7 +308,7 @@ PyDoc_STRVAR(gather_text, "gather($self, ids, column=0, out=None, found=None)\n-
 "Every row must have the same dtype and shape: ValueError names one that has not. A copy that takes long releases the\n"
 "GIL. Raises Gone if the cache was destroyed.");
 PyDoc_STRVAR(contains_text, "contains($self, ids, /)\n--\n\n"
-"A bool array that is True where the row is there. ids: integers, of length n. `7 in cache` asks for one.");
+"A bool array that is True where the row is there. ids: integers >= 0, of length n. `7 in cache` asks for one.");
 PyDoc_STRVAR(put_text, "put($self, row_id, /, *columns)\n--\n\n"
 "Stores a row; returns True if this call stored it, False if the row was there before (the first one wins).\n\n"
 "row_id   0 or more. Ids of 0..n-1 are looked up fastest\n"

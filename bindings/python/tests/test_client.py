@@ -88,10 +88,10 @@ def test_wrong_arguments(server):
 
 
 def test_each_code_of_the_header_has_a_class():
-    codes = {name: value for value, name in ffi.typeof("enum cache_error").elements.items() if value != 0}
-    classes = {cls.code for cls in libcache.Error.__subclasses__()}
-    assert classes == set(codes.values())
-    for cls in libcache.Error.__subclasses__():
+    codes = ffi.typeof("enum cache_error").elements.keys() - {0}
+    classes = [cls for cls in libcache.Error.__subclasses__() if cls is not libcache.FingerprintError]
+    assert sorted(cls.code for cls in classes) == sorted(codes)
+    for cls in classes:
         copy = pickle.loads(pickle.dumps(cls("why")))
         assert type(copy) is cls and str(copy) == "why" and copy.code == cls.code
         assert getattr(libcache, cls.__name__) is cls and cls.__doc__

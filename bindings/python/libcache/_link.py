@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Link: the cache of a data set that may be lost and found again while an epoch runs."""
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, Optional
+
+from ._cache import Cache
+from ._client import Client, Session
+from ._errors import Conflict, Error, Full, Gone, InvalidArgument, ServerGone
+
+_START_SECONDS = 30  # for a server that another process is just starting
+_UNKNOWN_ROWS = 10_000  # an epoch's rows where nobody said how many there are
+_TRIED_IDS = 16      # cache ids tried when the first one has another tag
+
+
+def server_folder() -> str:
+    return os.environ.get("LIBCACHE_DIR") or f"/tmp/libcache-{os.geteuid()}"
+
+
+def connect_or_start(port: Optional[int]) -> Client:
+    """A client; starts a server if none runs. The port lets only one of many starters succeed, the others wait for
+    it."""
+    try:
+        return Client(port)
+    except ServerGone:
+        admin = _find_admin()
+        if admin is None:
+            raise
+    words = [admin, "--start", *(["-p", str(port)] if port else [])]
+    with tempfile.TemporaryFile() as output:  # a pipe would stay open in the server
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        output.seek(0)
+        said = output.read().decode(errors="replace").strip()
+    deadline = time.monotonic() + (_START_SECONDS if done.returncode else 1)
+    while True:
+        try:
+            return Client(port)
+        except ServerGone as error:
+            if time.monotonic() > deadline:
+                raise ServerGone(f"{error}; '{' '.join(words)}' said: {said}") from error
+        time.sleep(0.02)
+
+
+def _find_admin() -> Optional[str]:
+    """cache_admin beside the library in use, else on the PATH."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        libraries = {line.split(maxsplit=5)[5].strip() for line in maps if "/libcache.so" in line}
+    for library in libraries:
+        folder = os.path.dirname(library)
+        while len(folder) > 1:  # <prefix>/lib, <prefix>/lib/x86_64-linux-gnu
+            if os.access(beside := os.path.join(folder, "bin", "cache_admin"), os.X_OK):
+                return beside
+            folder = os.path.dirname(folder)
+    return shutil.which("cache_admin")
+
+
+def default_session(client: Client) -> Session:
+    """The session that the environment names (LIBCACHE_SESSION, an id or a name, or SESSION_ID), else the user's."""
+    for name in ("LIBCACHE_SESSION", "SESSION_ID"):
+        value = os.environ.get(name)
+        if value:
+            return client.session(int(value)) if value.isdecimal() else client.open_session(value)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.geteuid())
+    return client.open_session(user[:40])
+
+
+class Opener:
+    """How to open a data set's cache: again in another process, or when it was lost. Pickles."""
+
+    def __init__(self, cache: Any, tag: str, label: str, rows: int, port: Optional[int], limit_bytes: int) -> None:
+        self.given = cache
+        self.tag, self.label, self.rows, self.port, self.limit_bytes = tag, label[:200], rows, port, limit_bytes
+
+    def __call__(self, start: bool = False) -> Cache:
+        given = self.given
+        if isinstance(given, Cache):
+            return self._open(given.session, given.cache_id, given.tag)
+        session = given if isinstance(given, Session) else default_session(
+            connect_or_start(self.port) if start else Client(self.port))
+        first = int(self.tag[:8], 16)
+        for i in range(_TRIED_IDS):  # 32 bits of the tag name the cache; the whole tag decides
+            try:
+                return self._open(session, (first + i) % 2**32, self.tag)
+            except Conflict:
+                if i == _TRIED_IDS - 1:
+                    raise
+        raise AssertionError
+
+    def _open(self, session: Session, cache_id: int, tag: Optional[str]) -> Cache:
+        return session.open(cache_id, limit_bytes=self.limit_bytes, expected_rows=self.rows, tag=tag, label=self.label)
+
+
+class Link:
+    """The cache, or nothing for as long as it is lost: get() gives None then and put() does nothing.
+
+    What is lost is tried again when the next epoch begins. That is when a new process (a loader's worker lives for one
+    epoch) makes its first use, or when this one has asked for its share of the rows, or for the same row again.
+    """
+
+    def __init__(self, opener: Opener, required: bool, workers: Callable[[], int]) -> None:
+        self._opener, self._required, self._workers = opener, required, workers
+        self._cache: Optional[Cache] = None
+        self._writing = False
+        self._pid = os.getpid()
+        self._fresh = True           # no failure in this process yet
+        self._first: Optional[int] = None  # the row at which the cache was lost
+        self._asked = 0              # rows asked for since
+
+    def open(self, cache: Optional[Cache] = None) -> Optional[Cache]:
+        """At the beginning: starts a server if need be."""
+        try:
+            self._use(cache or self._opener(start=True))
+        except (Conflict, InvalidArgument):
+            raise  # waiting will not mend it
+        except Error as error:
+            self._lose(0, error)
+        else:
+            self._forget_warnings()
+        return self._cache
+
+    @property
+    def cache(self) -> Optional[Cache]:
+        return self._cache
+
+    def _use(self, cache: Cache) -> None:
+        self._cache, self._writing = cache, True
+
+    def get(self, index: int) -> Any:
+        """The row, or None: a miss, or there is no cache at the moment."""
+        if not self._writing:
+            self._look_again(index)
+            if self._cache is None:
+                return None
+        try:
+            return self._cache.get(index)  # type: ignore[union-attr]
+        except Error as error:
+            return self.get(index) if self._lose(index, error, reading=True) else None
+
+    def put(self, index: int, columns: list[Any]) -> None:
+        """Stores the row, if there is a cache that takes it."""
+        if not self._writing or self._cache is None:
+            return
+        try:
+            self._cache.put(index, *columns)
+        except Error as error:
+            if self._lose(index, error):
+                self.put(index, columns)
+
+    def _lose(self, index: int, error: Error, reading: bool = False) -> bool:
+        """Notes a failure; True if the cache was found again at once."""
+        if self._required:
+            raise error
+        if self._pid != os.getpid():
+            self._pid, self._fresh = os.getpid(), True
+        first_failure, self._fresh = self._fresh, False
+        had_cache = self._cache is not None
+        self._writing, self._first, self._asked = False, index, 0
+        if reading or isinstance(error, Gone):
+            self._cache = None
+        # Reads of a mapping that is there go on without a server. A forked worker has its parent's handle, which may
+        # have been lost in an epoch before.
+        if had_cache and first_failure and not isinstance(error, Full) and self._try_again():
+            return True
+        self._warn(error)
+        return False
+
+    def _look_again(self, index: int) -> None:
+        self._asked += 1
+        share = -(-(self._opener.rows or _UNKNOWN_ROWS) // max(1, self._workers()))
+        if self._pid == os.getpid():
+            if self._asked <= share and not (index == self._first and self._asked > 1):
+                return
+        self._pid, self._first, self._asked = os.getpid(), index, 0
+        self._try_again()
+
+    def _try_again(self) -> bool:
+        try:
+            self._use(self._opener())
+        except Error:
+            return False
+        return True
+
+    # ---- one warning per node: a file tells all processes of this user that it was given -------------------------------
+
+    def _mark(self, kind: str) -> str:
+        return os.path.join(server_folder(), f"warned.{self._opener.tag[:16]}.{kind}")
+
+    def _warn(self, error: Error) -> None:
+        try:
+            os.close(os.open(self._mark(type(error).__name__), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            return
+        except OSError:
+            pass  # no folder, hence no way to tell the others
+        what = "is full: rows beyond it come from the source" if isinstance(error, Full) else \
+            "is not there: rows come from the source until it is back"
+        warnings.warn(f"the cache of {self._opener.label} {what}. {error}", RuntimeWarning, stacklevel=5)
+
+    def _forget_warnings(self) -> None:
+        for cls in Error.__subclasses__():
+            try:
+                os.unlink(self._mark(cls.__name__))
+            except OSError:
+                pass
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pid": 0, "_fresh": True}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cached_loader: keeps encoded files, for data that does not fit decoded."""
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from typing import Any, Optional, Union
+
+from .._cache import Cache
+from .._client import Session
+from .._link import Link, Opener
+from ._dataset import _workers
+
+_FORMAT = "libcache.torch files 1"
+
+
+def decode_rgb(file: Any) -> Any:
+    """The picture in an open file, as torchvision's own loader gives it."""
+    from PIL import Image
+    return Image.open(file).convert("RGB")
+
+
+class cached_loader:  # noqa: N801 - used like a function
+    """A `loader=` for ImageFolder that keeps the files as they are: each is read from its source once and decoded each
+    time. For a data set that does not fit into memory decoded.
+
+        ImageFolder("train", transform=augment, loader=cached_loader())
+
+    cache     as in CachedDataset: None, a Session, or a Cache that holds nothing else
+    decode    makes a sample of an open binary file
+    key       names the files: change it when they change under the same names
+    required  True: a lost cache raises; False: it is like never having had one
+    limit_bytes, port  of the cache and of the server; 0 and None: the defaults
+
+    A row is found by its path, which stands in the row and is compared. Loaders of several data sets may share a cache.
+    """
+
+    def __init__(self, cache: Union[Cache, Session, None] = None, *, decode: Callable[[Any], Any] = decode_rgb,
+                 key: str = "", required: bool = False, limit_bytes: int = 0, port: Optional[int] = None) -> None:
+        self.decode, self.key = decode, key
+        self.fingerprint = hashlib.blake2b(f"{_FORMAT}\0{key}".encode(), digest_size=32).hexdigest()
+        label = "files" + (f", key {key}" if key else "")
+        self._link = Link(Opener(cache, self.fingerprint, label, 0, port, limit_bytes), required, _workers)
+        self._link.open(cache if isinstance(cache, Cache) else None)
+
+    def __call__(self, path: str) -> Any:
+        path = os.fspath(path)
+        row_id = int.from_bytes(hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest(),
+                                "little") >> 1
+        row = self._link.get(row_id)
+        if row is not None and len(row) == 2 and row[0].tobytes() == path.encode("utf-8", "surrogateescape"):
+            return self.decode(io.BytesIO(row[1]))
+        with open(path, "rb") as file:
+            content = file.read()
+        if row is None:
+            self._link.put(row_id, [path.encode("utf-8", "surrogateescape"), content])
+        return self.decode(io.BytesIO(content))
+
+    @property
+    def cache(self) -> Optional[Cache]:
+        """The cache in use; None while it is lost."""
+        return self._link.cache
+
+    def __libcache_fingerprint__(self) -> Any:
+        return self.decode  # where the bytes come from does not change what is made of them
+
+    def __repr__(self) -> str:
+        return f"<libcache.torch.cached_loader, {self.cache!r}>"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pip install bindings/python` in a virtual environment against an installed libcache."""
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    """What `make install` gives: the header and the library."""
+    folder = tmp_path / "prefix"
+    (folder / "include").mkdir(parents=True)
+    (folder / "lib").mkdir()
+    shutil.copy(ROOT / "capi" / "libcache.h", folder / "include")
+    shutil.copy(BUILD / "lib" / "libcache.so.1", folder / "lib")
+    os.symlink("libcache.so.1", folder / "lib" / "libcache.so")
+    return folder
+
+
+def run(*words, **environment):
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LIBCACHE_BUILD")}
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=200, cwd="/",
+                          env={**kept, **environment})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_pip_installs_it_against_an_installed_libcache(server, prefix, tmp_path):
+    for module in ("venv", "ensurepip", "setuptools", "wheel"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"no Python module {module} (python3-venv, python3-wheel)")
+    source = shutil.copytree(PACKAGE, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    # without build isolation nothing is fetched: cffi, numpy and setuptools are the system's
+    run(python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", source,
+        LIBCACHE_PREFIX=str(prefix))
+    said = run(python, "-c", "import libcache; session = libcache.Client().create_session(); cache = session.open(1); "
+               "cache.put(1, b'here'); print(bytes(cache[1][0]), libcache.__file__); session.destroy()")
+    assert said.startswith("b'here' " + str(tmp_path / "venv"))
+    assert "Name: libcache-shm" in run(python, "-m", "pip", "show", "libcache-shm")
+
+
+def test_without_libcache_the_build_says_what_to_do(tmp_path):
+    done = subprocess.run([sys.executable, "setup.py", "--version"], capture_output=True, text=True, timeout=60,
+                          cwd=PACKAGE, env={**os.environ, "LIBCACHE_BUILD": "", "LIBCACHE_PREFIX": str(tmp_path)})
+    assert done.returncode != 0 and "LIBCACHE_PREFIX" in done.stderr and str(tmp_path) in done.stderr
