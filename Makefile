@@ -15,7 +15,7 @@ SANFLAGS := $(san_$(SAN))
 WARN := -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align -Werror
 OPT ?= -O2 -g
 override CPPFLAGS += -I. -D_GNU_SOURCE -DBOOST_ALL_NO_LIB -MMD -MP
-override CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+override CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -fvisibility=hidden -fno-semantic-interposition -fno-plt -pthread $(SANFLAGS)
 override CFLAGS += -std=c11 $(OPT) -Wall -Wextra -Werror -fPIC -pthread $(SANFLAGS)
 override LDFLAGS += -pthread $(SANFLAGS)
 
@@ -69,7 +69,7 @@ $(BIN)/mnist_demo: $(call objects,$(wildcard capi/examples/mnist_demo*.cc)) $(LI
 include tests/tests.mk perf/perf.mk bindings/python/python.mk
 
 # ---- what a newcomer calls ---------------------------------------------------------------------------------------------
-.PHONY: deps deps-dev demo test lint help install
+.PHONY: deps deps-dev demo test lint help clean
 PACKAGES := libboost1.81-dev liburing-dev libcriterion-dev libcli11-dev nlohmann-json3-dev libspdlog-dev zlib1g-dev \
   python3 python3-pytest
 PACKAGES_DEV := clang-14 clang-format-14 clang-tidy-14 cppcheck shellcheck mandoc libclang-rt-14-dev
@@ -88,6 +88,31 @@ test: deps deps-python
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-asan
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-tsan
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)/address --sanitized $(BUILD)/thread
+
+lint_src := $(wildcard core/*/*.cc capi/*.cc capi/admin/*.cc capi/examples/*.cc)
+lint_sh := .ci/run tests/install_packages $(wildcard perf/syscalls/count)
+lint: deps-dev
+	@clang-format-14 --dry-run -Werror $(lint_src) $(wildcard core/*/*.h capi/*/*.h)
+	@shellcheck $(lint_sh)
+	@cppcheck --quiet --std=c++20 --language=c++ --enable=warning,portability --inline-suppr --error-exitcode=1 \
+	  --suppressions-list=.cppcheck -I. -D_GNU_SOURCE -DCPPCHECK core capi/libcache.cc capi/admin
+	@printf '%s\n' $(lint_src) | xargs -P $$(nproc) -n 4 sh -c 'clang-tidy-14 --quiet "$$@" -- -std=c++20 -I. -D_GNU_SOURCE \
+	  2>/dev/null' sh
+	@echo lint: clean
+
+help:
+	@echo 'make          builds the server, cache_admin, libcache.so, cache_perf and the demo'
+	@echo 'make demo     MNIST through the cache, every byte checked; installs what is missing'
+	@echo 'make test     builds and runs every test; installs what is missing'
+	@echo 'make python   the Python package in $(BUILD)/python'
+	@echo 'make bench    benchmarks beside their floors and LMDB; make bench-syscalls: system calls per row'
+	@echo 'make lint     clang-format, clang-tidy, cppcheck, shellcheck'
+	@echo 'make test-asan, make test-tsan: the tests under one sanitizer; SAN=address or SAN=thread builds anything so'
+	@echo 'make deps, deps-dev, deps-python, deps-torch: install packages'
+	@echo 'make clean'
+
+clean:
+	rm -rf $(BUILD)
 
 # What each object was made from
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

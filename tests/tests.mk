@@ -32,9 +32,9 @@ endif
 # Sanitized builds live in folders of their own, so one make can have all three.
 SAN_BUILD = $(MAKE) --no-print-directory SAN=$(1) BUILD=$(BUILD)/$(1) tests
 tests-asan:
-	@$(call SAN_BUILD,address)
+	+@$(call SAN_BUILD,address)
 tests-tsan:
-	@$(call SAN_BUILD,thread)
+	+@$(call SAN_BUILD,thread)
 test-asan: tests-asan
 	@$(PYTHON) tests/run.py --build $(BUILD)/address --no-pytest
 test-tsan: tests-tsan

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package, built in the tree: PYTHONPATH=$(BUILD)/python makes `import libcache` work. Included by the
-# Makefile, which calls PACKAGES_PYTHON's packages in for `make test`; torch is large and comes with deps-torch only.
+# Makefile. What `make test` needs for the tests without torch is in PACKAGES_PYTHON; torch is large and comes with
+# deps-torch only.
 PACKAGES_PYTHON := python3-cffi python3-numpy python3-dev python3-setuptools python3-pytest python3-hypothesis
 PACKAGES_TORCH := $(PACKAGES_PYTHON) python3-pil python3-torch python3-torchvision
 
@@ -18,7 +19,7 @@ python_sources := $(wildcard $(addprefix bindings/python/,*.py pyproject.toml li
   libcache/torch/*.py src/*.c src/*.h))
 
 # setuptools copies and compiles what is newer; the log is shown when it fails.
-$(PYTHON_STAMP): $(python_sources) capi/libcache.h $(LIB)/libcache.so
+$(PYTHON_STAMP): $(python_sources) capi/libcache.h $(LIB)/libcache.so | deps-python
 	@mkdir -p $(PYTHON_BUILD)
 	@cd bindings/python && { LIBCACHE_BUILD=$(abspath $(BUILD)) LIBCACHE_RPATH='$$ORIGIN/../../lib' \
 	  LIBCACHE_BUILD_TEMP=$(abspath $(OBJ))/python $(PYTHON) setup.py -q \

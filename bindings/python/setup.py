@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the two extension modules against a libcache, found in this order:
 
-    LIBCACHE_BUILD=<folder>    the build folder of the source tree around this file (its header is ../../capi/libcache.h)
+    LIBCACHE_BUILD=<folder>    the build folder of the tree around this file (header: ../../capi/libcache.h)
     LIBCACHE_PREFIX=<folder>   an installation: <folder>/include/libcache.h and <folder>/lib/libcache.so
     pkg-config libcache        an installation that pkg-config knows
     /usr/local, /usr

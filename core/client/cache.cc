@@ -13,7 +13,7 @@ constexpr uint64_t kKnownFlags = CACHE_READ_ONLY | CACHE_NO_CREATE | CACHE_BUILD
 
 // A parent's object in a forked child: its parts belong to the parent, and its destructor would act on them.
 template <typename T> void leak(std::shared_ptr<T> &pointer) {
-    if (pointer) new std::shared_ptr<T>(std::move(pointer));
+    if (pointer) keep_for_ever(std::move(pointer));
     pointer.reset();
 }
 
@@ -131,13 +131,14 @@ int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, con
 
 int close_cache(cache *handle) {
     if (WriterUse *const use = handle->writer_if_any()) {
-        std::unique_lock lock(use->reservations_mutex);
-        std::set<cache_reservation *> mine;
-        for (cache_reservation *reservation : use->reservations)
-            if (reservation->handle == handle) mine.insert(reservation);
-        lock.unlock();
-        for (cache_reservation *reservation : mine)
-            (void)end_reservation(reservation, false);
+        const auto mine = [&]() -> cache_reservation * {
+            std::lock_guard lock(use->reservations_mutex);
+            for (cache_reservation *r = use->reservations; r != nullptr; r = r->next)
+                if (r->handle == handle) return r;
+            return nullptr;
+        };
+        for (cache_reservation *open = mine(); open != nullptr; open = mine())
+            (void)end_reservation(open, false);
     }
     std::lock_guard lock(this_process().mutex);
     delete handle;

@@ -13,7 +13,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 
 namespace libcache {
 
@@ -55,7 +54,7 @@ class WriterUse {
     std::optional<Writer> writer;
     AtomicU64 build_term{0}; // as the broker gave it; 0: not the builder. Relaxed: the region's builder word decides
     std::mutex reservations_mutex;
-    std::set<cache_reservation *> reservations;
+    cache_reservation *reservations = nullptr; // a doubly linked list
 
   private:
     const std::shared_ptr<OpenUse> open_; // keeps the reading side, through which headers are read
@@ -114,6 +113,7 @@ struct cache_reservation {
     cache *handle;
     libcache::WriterUse *use;
     libcache::Writer::Place place;
+    cache_reservation *next = nullptr, *previous = nullptr; // in use->reservations, guarded by its mutex
 };
 
 namespace libcache {

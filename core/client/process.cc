@@ -19,6 +19,14 @@ Inherited inherited[64];
 
 using ProcessWord = std::atomic<Process *>;
 ProcessWord *page_word = nullptr;
+std::atomic<const Process *> latest{nullptr}; // ours, or before the first call in a child the parent's. Leak checkers
+                                              // do not look into the page
+
+struct Kept {
+    std::shared_ptr<void> object;
+    Kept *next;
+};
+std::atomic<Kept *> kept{nullptr};
 
 void in_child() {
     // Only where WIPEONFORK is missing (before Linux 4.14) is there anything to wipe.
@@ -49,9 +57,18 @@ Process &this_process() {
     Process *process = word->load(std::memory_order_acquire);
     if (process != nullptr) return *process;
     auto fresh = std::make_unique<Process>();
-    if (word->compare_exchange_strong(process, fresh.get(), std::memory_order_acq_rel, std::memory_order_acquire))
+    fresh->forgotten = latest.load(std::memory_order_relaxed);
+    if (word->compare_exchange_strong(process, fresh.get(), std::memory_order_acq_rel, std::memory_order_acquire)) {
         process = fresh.release(); // lives as long as the process
+        latest.store(process, std::memory_order_relaxed);
+    }
     return *process;
+}
+
+void keep_for_ever(std::shared_ptr<void> object) {
+    auto *const mine = new Kept{std::move(object), kept.load(std::memory_order_relaxed)};
+    while (!kept.compare_exchange_weak(mine->next, mine, std::memory_order_relaxed)) { // nobody follows the links
+    }
 }
 
 void close_in_child(int socket) {

@@ -18,9 +18,14 @@ class Connection;
 struct Process {
     std::mutex mutex; // guards connections and the making of writers; held during requests to the server
     std::map<std::string, std::weak_ptr<Connection>> connections; // by socket path
+    const Process *forgotten = nullptr;                           // the parent's
 };
 
 Process &this_process();
+
+// Never frees this: a parent's object in a forked child, whose destructor would act on what is the parent's. Stays
+// reachable, so that leak checkers know that it is meant.
+void keep_for_ever(std::shared_ptr<void> object);
 
 // Sockets that a forked child closes at once, so that it does not keep its parent's connection open. At most 64, others
 // stay open in children, which does no harm: the server looks at the process, not at the socket.

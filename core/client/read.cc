@@ -35,8 +35,7 @@ inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row
     memcpy(&header, row, sizeof header);
     if (header.check != row_check(header.layout, row_id, header.bytes, header.n_columns))
         return corrupt(handle, row_id, offset, "its header is damaged");
-    const uint64_t top = region.index.top();
-    if (offset > top || header.bytes > top - offset)
+    if (!region.index.reaches(offset, header.bytes))
         return corrupt(handle, row_id, offset, "its length leads out of the region");
     found->row = row;
     found->bytes = header.bytes;

@@ -131,13 +131,10 @@ int reserve_row(cache &handle, int64_t row_id, cache_column *columns, uint32_t n
         columns[i].data = column_address(made->place, row, i);
     made->handle = &handle;
     made->use = use;
-    try {
-        std::lock_guard lock(use->reservations_mutex);
-        use->reservations.insert(made.get());
-    } catch (...) {
-        use->writer->give_back(made->place);
-        throw;
-    }
+    std::lock_guard lock(use->reservations_mutex);
+    made->next = use->reservations;
+    if (made->next != nullptr) made->next->previous = made.get();
+    use->reservations = made.get();
     *reservation = made.release();
     return 0;
 }
@@ -149,7 +146,8 @@ int end_reservation(cache_reservation *reservation, bool commit) {
                     static_cast<long long>(reservation->place.row_id));
     {
         std::lock_guard lock(use.reservations_mutex);
-        use.reservations.erase(reservation);
+        (reservation->previous != nullptr ? reservation->previous->next : use.reservations) = reservation->next;
+        if (reservation->next != nullptr) reservation->next->previous = reservation->previous;
     }
     const std::unique_ptr<cache_reservation> ended(reservation);
     if (!commit) return use.writer->give_back(ended->place), 0;

@@ -64,7 +64,7 @@ Io send_packet(int socket, const void *data, uint32_t bytes, const int *fds, int
     message.msg_iovlen = 1;
     message.msg_control = control;
     if (n_fds > kMaxFds) return errno = EINVAL, Io::Failed;
-    if (n_fds > 0) append_control(&message, SCM_RIGHTS, fds, static_cast<size_t>(n_fds));
+    if (n_fds > 0 && fds != nullptr) append_control(&message, SCM_RIGHTS, fds, static_cast<size_t>(n_fds));
     if (credentials) {
         const ucred own{getpid(), geteuid(), getegid()};
         append_control(&message, SCM_CREDENTIALS, &own, 1);

@@ -160,7 +160,10 @@ uint64_t Extents::set_run(uint64_t chunk, uint64_t chunks, ExtentState state) {
     if (state == ExtentState::Free) free_chunks_ += chunks;
     uint64_t len = chunks;
     auto right = runs.find(chunk + chunks);
-    if (right != runs.end() && len + right->second <= kMaxRunChunks) len += right->second, runs.erase(right);
+    if (right != runs.end() && len + right->second <= kMaxRunChunks) {
+        len += right->second;
+        runs.erase(right);
+    }
     // rel: the right neighbour's word stays as it is, hidden, saying FREE or EMPTY
     store(chunk, state, len, std::memory_order_release);
     LIBCACHE_PAUSE("broker.merge.1");

@@ -17,7 +17,7 @@ constexpr uint64_t kMiB = 1 << 20;
 // A file holding one number; `otherwise` if it is missing or says "max".
 uint64_t read_number(const std::string &path, uint64_t otherwise) {
     std::ifstream file(path);
-    uint64_t number;
+    uint64_t number = 0;
     return file >> number ? number : otherwise;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/store/audit.h"
 
+#include <cstring>
+
 namespace libcache {
 
 bool row_is_live(Index &index, const RegionHeader &header, const RowHeader &row, uint64_t offset) {
@@ -17,8 +19,8 @@ ExtentAudit audit_extent(Index &index, const RegionHeader &header, const char *e
     ExtentAudit audit;
     uint64_t dead_run = 0; // dead units since the last live row
     for (uint32_t at = 0; at < used;) {
-        RowHeader row;
-        __builtin_memcpy(&row, extent + uint64_t{at} * kUnitBytes, sizeof row);
+        RowHeader row{};
+        memcpy(&row, extent + uint64_t{at} * kUnitBytes, sizeof row);
         if (row.stride < sizeof(RowHeader) / kUnitBytes || row.stride > used - at) {
             audit.clear = false; // keep everything: never trim what is unclear
             audit.used = used;

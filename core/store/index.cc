@@ -52,6 +52,30 @@ Index::~Index() {
         delete level.load(std::memory_order_relaxed); // nobody else is left
 }
 
+uint64_t Index::find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id) const {
+    const uint64_t hash = index_hash(row_id, k);
+    const AtomicU64 *const window = hashed.entries + index_window(hash, hashed.slots);
+    __builtin_prefetch(window + kWindow / 2); // its second line
+    for (uint64_t i = 0; i < kWindow; i++) {
+        const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as in find_dense()
+        if (e == 0) return 0;                                         // ends this level: windows fill in order
+        if (IndexEntry::tag(e) != (hash & 0xffff)) continue;
+        const uint64_t offset = row_offset(e);
+        if (offset != 0 && header_id(offset) == row_id) return offset;
+    }
+    return 0;
+}
+
+uint64_t Index::find_in_levels(uint32_t levels, int64_t row_id) const {
+    for (uint32_t k = levels; k-- > 0;) { // newest first: most rows are there
+        const KnownLevel &known_level = level(k);
+        const uint64_t offset = known_level.kind == LevelKind::Dense ? find_dense(known_level, row_id)
+                                                                     : find_hashed(known_level, k, row_id);
+        if (offset != 0) return offset;
+    }
+    return 0;
+}
+
 void Index::prefetch_entry(int64_t row_id) const {
     for (uint32_t k = known(); k-- > 0;) {
         const KnownLevel &l = level(k);

@@ -27,9 +27,10 @@ class Index {
     // it is checked. Wait-free.
     uint64_t find(int64_t row_id) {
         look_for_levels();
-        for (uint32_t k = known_.load(std::memory_order_acquire); k-- > 0;) // newest first: most rows are there
-            if (const uint64_t offset = find_in(k, row_id)) return offset;
-        return 0;
+        const uint32_t levels = known_.load(std::memory_order_acquire);
+        if (levels != 1) return find_in_levels(levels, row_id);
+        const KnownLevel &only = level(0); // the usual case: dense ids, as many as expected
+        return only.kind == LevelKind::Dense ? find_dense(only, row_id) : find_hashed(only, 0, row_id);
     }
 
     // Fetch ahead the entry of a row, then, from the entry, the row itself. Hints.
@@ -59,7 +60,16 @@ class Index {
     // top_bytes could make a row that was just published look impossible.
     uint64_t row_offset(uint64_t e) const {
         const uint64_t offset = IndexEntry::offset(e);
-        return offset >= data_offset_ && offset + sizeof(RowHeader) <= top() ? offset : 0;
+        return offset >= data_offset_ && reaches(offset, sizeof(RowHeader)) ? offset : 0;
+    }
+    // True if [offset, offset + bytes) may be touched. Mostly decided by what was seen before: top_bytes only grows, so
+    // an old copy says no too often, never yes.
+    bool reaches(uint64_t offset, uint64_t bytes) const {
+        uint64_t end = seen_top_.load(std::memory_order_relaxed);
+        if (offset <= end && bytes <= end - offset) return true;
+        end = top();
+        seen_top_.store(end, std::memory_order_relaxed);
+        return offset <= end && bytes <= end - offset;
     }
     // End of what may be touched, as a checked number.
     uint64_t top() const {
@@ -73,6 +83,7 @@ class Index {
     const char *rows_ = nullptr;
     uint64_t data_offset_ = 0, region_bytes_ = 0;
     AtomicU32 known_{0};
+    mutable AtomicU64 seen_top_{0}; // a checked copy of top_bytes, maybe an older one
     // Made by whichever thread sees a level first, never changed: all threads use one reading of the shared numbers.
     std::atomic<const KnownLevel *> level_[kMaxLevels] = {};
 
@@ -81,29 +92,17 @@ class Index {
         if (header_->levels.load(std::memory_order_relaxed) != known_.load(std::memory_order_relaxed)) refresh();
     }
     int64_t header_id(uint64_t offset) const { return reinterpret_cast<const RowHeader *>(rows_ + offset)->row_id; }
-    uint64_t find_in(uint32_t k, int64_t row_id) const {
-        const KnownLevel &known = level(k);
-        const AtomicU64 *const entries = known.entries;
-        if (known.kind == LevelKind::Dense) {
-            const uint64_t at = static_cast<uint64_t>(row_id) - known.first;
-            if (at >= known.slots) return 0;
-            // acq [publish] pairs with insert(): the row's bytes were written before
-            const uint64_t e = entries[at].load(std::memory_order_acquire);
-            if (e == 0) return 0;
-            const uint64_t offset = row_offset(e);
-            return offset != 0 && header_id(offset) == row_id ? offset : 0;
-        }
-        const uint64_t hash = index_hash(row_id, k);
-        const AtomicU64 *const window = entries + index_window(hash, known.slots);
-        for (uint64_t i = 0; i < kWindow; i++) {
-            const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as above
-            if (e == 0) return 0;                                         // ends this level: windows fill in order
-            if (IndexEntry::tag(e) != (hash & 0xffff)) continue;
-            const uint64_t offset = row_offset(e);
-            if (offset != 0 && header_id(offset) == row_id) return offset;
-        }
-        return 0;
+    uint64_t find_dense(const KnownLevel &dense, int64_t row_id) const {
+        const uint64_t at = static_cast<uint64_t>(row_id) - dense.first;
+        if (at >= dense.slots) return 0;
+        // acq [publish] pairs with insert(): the row's bytes were written before
+        const uint64_t e = dense.entries[at].load(std::memory_order_acquire);
+        if (e == 0) return 0;
+        const uint64_t offset = row_offset(e);
+        return offset != 0 && header_id(offset) == row_id ? offset : 0;
     }
+    uint64_t find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id) const;
+    uint64_t find_in_levels(uint32_t levels, int64_t row_id) const;
     Insert insert_in(uint32_t k, int64_t row_id, uint64_t offset);
     Insert insert_at(AtomicU64 &entry, uint64_t mine, int64_t row_id);
 };

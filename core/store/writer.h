@@ -123,6 +123,7 @@ class Writer {
     bool place_in_hole(Held &held, const Row &row, Place *place);
     int use(Held &held, const Row &row, Place *place, bool *fits);
     void finish_place(Held &held, const Row &row, uint32_t at, uint32_t units, Place *place);
+    static void prefetch_ahead(const Place &place, uint64_t populated);
     void populate_to(std::unique_lock<std::mutex> &lock, Held &held, uint64_t end);
     uint64_t window_end(const Held &held, uint64_t end) const;
     uint32_t room(const Held &held) const;

@@ -8,7 +8,9 @@
 
 namespace bench {
 
-void failed(const char *call) { throw std::runtime_error(std::string(call) + ": " + cache_last_error()); }
+void failed(const char *call) {
+    throw std::runtime_error(std::string(call) + ": " + cache_last_error());
+}
 
 cache_client *connect() {
     cache_client *made = nullptr;

@@ -12,7 +12,8 @@ namespace bench {
 
 [[noreturn]] void failed(const char *call);
 inline void must(int64_t result, const char *call) {
-    if (result < 0) [[unlikely]] failed(call);
+    if (result < 0) [[unlikely]]
+        failed(call);
 }
 
 // This process's connection and session; made at the first call. A forked process makes its own client with connect().

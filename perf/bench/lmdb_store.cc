@@ -20,8 +20,8 @@ void must_do(int error, const char *call) {
 
 Lmdb::Lmdb(const Workload &w) : row_bytes_(w.row_bytes) {
     static unsigned made = 0;
-    const std::string path = std::string(kFolder) + "/libcache-bench-" + std::to_string(getpid()) + "-" +
-                             std::to_string(++made);
+    const std::string path =
+        std::string(kFolder) + "/libcache-bench-" + std::to_string(getpid()) + "-" + std::to_string(++made);
     must_do(mdb_env_create(&env_), "mdb_env_create");
     // Room for keys, inner pages and what whole pages cost rows that do not fill them.
     must_do(mdb_env_set_mapsize(env_, 2 * w.bytes() + w.rows * 64 + (64u << 20)), "mdb_env_set_mapsize");
@@ -39,7 +39,9 @@ Lmdb::~Lmdb() {
     mdb_env_close(env_);
 }
 
-void Lmdb::begin_writing() { must_do(mdb_txn_begin(env_, nullptr, 0, &transaction_), "mdb_txn_begin"); }
+void Lmdb::begin_writing() {
+    must_do(mdb_txn_begin(env_, nullptr, 0, &transaction_), "mdb_txn_begin");
+}
 
 void Lmdb::put(int64_t id, const char *row) {
     MDB_val key{sizeof id, &id}, value{row_bytes_, const_cast<char *>(row)};
@@ -51,7 +53,9 @@ void Lmdb::commit() {
     transaction_ = nullptr;
 }
 
-void Lmdb::begin_reading() { must_do(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &transaction_), "mdb_txn_begin"); }
+void Lmdb::begin_reading() {
+    must_do(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &transaction_), "mdb_txn_begin");
+}
 
 const char *Lmdb::get(int64_t id) const {
     MDB_val key{sizeof id, &id}, value;

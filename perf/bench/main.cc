@@ -55,7 +55,7 @@ std::vector<std::string> server_options(int *argc, char **argv) {
             options.insert(options.end(), {"--backing", argv[i] + 10});
         else
             argv[kept++] = argv[i];
-    argv[*argc = kept] = nullptr;
+    argv[ *argc = kept] = nullptr;
     return options;
 }
 
@@ -78,7 +78,8 @@ int main(int argc, char **argv) {
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     sigset_t signals, before;
     sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD})
+        sigaddset(&signals, signal);
     sigprocmask(SIG_BLOCK, &signals, &before);
     try {
         perf::OwnServer server(options);

@@ -18,7 +18,8 @@ const char *plain_rows(const Workload &w) {
     perf::Memory &found = arrays[w.name];
     if (found.data() == nullptr) {
         found = perf::Memory(w.bytes());
-        for (size_t i = 0; i < w.rows; ++i) make_row(w, i, found.data() + i * w.row_bytes);
+        for (size_t i = 0; i < w.rows; ++i)
+            make_row(w, i, found.data() + i * w.row_bytes);
     }
     return found.data();
 }
@@ -26,7 +27,8 @@ const char *plain_rows(const Workload &w) {
 Source::Source(const Workload &w) : bytes_(w.row_bytes) {
     const size_t rows = std::max<size_t>(1, kSourceBytes / w.row_bytes);
     rows_.resize(rows * bytes_);
-    for (size_t i = 0; i < rows; ++i) make_row(w, i, rows_.data() + i * bytes_);
+    for (size_t i = 0; i < rows; ++i)
+        make_row(w, i, rows_.data() + i * bytes_);
 }
 
 } // namespace bench

@@ -35,9 +35,11 @@ void readers(benchmark::State &state, const Workload &w) {
     const std::vector<int64_t> ids = shuffled_ids(w);
     const auto prepare = [&](unsigned) { benchmark::DoNotOptimize(read_pass(rows, ids)); };
     const auto work = [&](unsigned) {
-        for (int i = 0; i < kPasses; ++i) benchmark::DoNotOptimize(read_pass(rows, ids));
+        for (int i = 0; i < kPasses; ++i)
+            benchmark::DoNotOptimize(read_pass(rows, ids));
     };
-    for (auto _ : state) state.SetIterationTime(perf::run_crew(processes, {prepare, work}));
+    for (auto _ : state)
+        state.SetIterationTime(perf::run_crew(processes, {prepare, work}));
     state.SetItemsProcessed(state.iterations() * kPasses * processes * static_cast<int64_t>(w.rows));
 }
 
@@ -55,7 +57,8 @@ void writers(benchmark::State &state, const Workload &w) {
         };
         const auto prepare = [&](unsigned member) { put(static_cast<int64_t>(w.rows + member)); };
         const auto work = [&](unsigned member) {
-            for (size_t i = member; i < w.rows; i += processes) put(order[i]);
+            for (size_t i = member; i < w.rows; i += processes)
+                put(order[i]);
         };
         state.SetIterationTime(perf::run_crew(processes, {prepare, work}));
     }
@@ -91,7 +94,8 @@ template <bool second> void fresh_reader(benchmark::State &state, const Workload
         if (second) benchmark::DoNotOptimize(sum_rows(own, ids));
     };
     const auto work = [&](unsigned) { benchmark::DoNotOptimize(sum_rows(own, ids)); };
-    for (auto _ : state) state.SetIterationTime(perf::run_crew(1, {prepare, work}));
+    for (auto _ : state)
+        state.SetIterationTime(perf::run_crew(1, {prepare, work}));
     state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(w.rows));
 }
 
@@ -106,7 +110,8 @@ void register_processes() {
     for (const int processes : {1, 2, 64})
         add("G6/get", sets[0], readers)->Arg(processes)->ArgName("processes")->UseManualTime();
     for (const Workload &w : sets)
-        for (const int processes : {1, 2}) add("W4/put", w, writers)->Arg(processes)->ArgName("processes")->UseManualTime();
+        for (const int processes : {1, 2})
+            add("W4/put", w, writers)->Arg(processes)->ArgName("processes")->UseManualTime();
 }
 
 } // namespace bench

@@ -98,7 +98,8 @@ void plain_touch(benchmark::State &state, const Workload &w) {
     unsigned sum = 0;
     for (auto _ : state) {
         const uint32_t *const pass = order.next();
-        for (size_t i = 0; i < kPass; ++i) sum += static_cast<unsigned char>(rows[pass[i] * w.row_bytes]);
+        for (size_t i = 0; i < kPass; ++i)
+            sum += static_cast<unsigned char>(rows[pass[i] * w.row_bytes]);
     }
     benchmark::DoNotOptimize(sum);
     count(state, kPass);
@@ -110,7 +111,8 @@ void lmdb_touch(benchmark::State &state, const Workload &w) {
     unsigned sum = 0;
     for (auto _ : state) {
         const int64_t *const pass = ids.next();
-        for (size_t i = 0; i < kPass; ++i) sum += static_cast<unsigned char>(*rows.get(pass[i]));
+        for (size_t i = 0; i < kPass; ++i)
+            sum += static_cast<unsigned char>(*rows.get(pass[i]));
     }
     benchmark::DoNotOptimize(sum);
     count(state, kPass);

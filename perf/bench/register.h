@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benchmarks by name: ROW/SUBJECT/WORKLOAD, where ROW is a row of the targets and SUBJECT a way of libcache, `floor`
-// or `lmdb`. perf/compare pairs them by these names.
+// The benchmarks by name: ROW/SUBJECT/WORKLOAD, where ROW is a row of the targets and SUBJECT a way of libcache,
+// `floor` or `lmdb`. perf/compare pairs them by these names.
 #pragma once
 
 #include "perf/bench/workload.h"

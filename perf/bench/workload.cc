@@ -50,7 +50,8 @@ std::vector<uint32_t> shuffled(size_t n) {
 
 std::vector<int64_t> shuffled_ids(const Workload &w) {
     std::vector<int64_t> ids;
-    for (const uint32_t row : shuffled(w.rows)) ids.push_back(id_of(w, row));
+    for (const uint32_t row : shuffled(w.rows))
+        ids.push_back(id_of(w, row));
     return ids;
 }
 

@@ -22,9 +22,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
-size_t burst_rows(const Workload &w) { return std::max<size_t>(1, (1 << 20) / w.row_bytes); }
+size_t burst_rows(const Workload &w) {
+    return std::max<size_t>(1, (1 << 20) / w.row_bytes);
+}
 
 // Untimed: until the server has lent what a burst needs, or lends no more for now.
 void wait_for_grants(cache *handle, const Workload &w) {
@@ -68,7 +72,8 @@ template <PutOne put> void bursts(benchmark::State &state, const Workload &w) {
         }
         wait_for_grants(cache->handle(), w);
         const auto start = Clock::now();
-        for (size_t i = 0; i < burst; ++i) put(cache->handle(), order[at + i], column, source.next());
+        for (size_t i = 0; i < burst; ++i)
+            put(cache->handle(), order[at + i], column, source.next());
         state.SetIterationTime(seconds_since(start));
         at += burst;
     }
@@ -83,7 +88,8 @@ void plain_bursts(benchmark::State &state, const Workload &w) {
     for (auto _ : state) {
         if (at + burst > w.rows) at = 0;
         const auto start = Clock::now();
-        for (size_t i = 0; i < burst; ++i) memcpy(rows.data() + (at + i) * w.row_bytes, source.next(), w.row_bytes);
+        for (size_t i = 0; i < burst; ++i)
+            memcpy(rows.data() + (at + i) * w.row_bytes, source.next(), w.row_bytes);
         state.SetIterationTime(seconds_since(start));
         at += burst;
     }
@@ -99,7 +105,8 @@ template <bool whole> void lmdb_epoch(benchmark::State &state, const Workload &w
         Lmdb store(w);
         if (!whole) start = Clock::now();
         store.begin_writing();
-        for (const uint32_t row : order) store.put(row, source.next());
+        for (const uint32_t row : order)
+            store.put(row, source.next());
         store.commit();
         state.SetIterationTime(seconds_since(start));
     }
@@ -122,7 +129,8 @@ void epoch(benchmark::State &state, const Workload &w) {
         const long before = page_faults();
         const auto start = Clock::now();
         Cache cache(w);
-        for (const uint32_t row : order) put_one(cache.handle(), row, column, source.next());
+        for (const uint32_t row : order)
+            put_one(cache.handle(), row, column, source.next());
         state.SetIterationTime(seconds_since(start));
         faults += page_faults() - before;
     }
@@ -136,7 +144,8 @@ void floor_epoch(benchmark::State &state, const Workload &w) {
     for (auto _ : state) {
         const auto start = Clock::now();
         RegionFloor region(w.bytes());
-        for (size_t i = 0; i < w.rows; ++i) memcpy(region.data() + i * w.row_bytes, source.next(), w.row_bytes);
+        for (size_t i = 0; i < w.rows; ++i)
+            memcpy(region.data() + i * w.row_bytes, source.next(), w.row_bytes);
         state.SetIterationTime(seconds_since(start));
     }
     state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(w.rows));

@@ -15,7 +15,9 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+constexpr size_t whole_pages(size_t bytes) {
+    return (bytes + kPage - 1) / kPage * kPage;
+}
 
 // The i'th of n nearly equal parts of `whole`: the last one takes what is left.
 Board::Range share(Board::Range whole, unsigned i, unsigned n) {
@@ -26,25 +28,28 @@ Board::Range share(Board::Range whole, unsigned i, unsigned n) {
 } // namespace
 
 // A worker's samples begin on a page of their own, so its part of them begins at most one page later per worker before.
-Board::Board(const Options &options)
-    : rows_(options.rows), pipelines_(options.pipelines), workers_(options.workers) {
+Board::Board(const Options &options) : rows_(options.rows), pipelines_(options.pipelines), workers_(options.workers) {
     const size_t parts = size_t{pipelines_} * workers_;
     const size_t head = whole_pages(sizeof(WorkerPart) * (parts + 1));
     bytes_ = head + rows_ * sizeof(Sample) + (parts + 1) * kPage;
-    void *const map =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const map = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         throw std::runtime_error("no memory for the times of " + std::to_string(rows_) + " rows: " + strerror(errno));
     base_ = static_cast<char *>(map);
     stop_ = new (base_) std::atomic<bool>(false);
     parts_ = reinterpret_cast<WorkerPart *>(base_) + 1;
-    for (size_t i = 0; i < parts; ++i) new (&parts_[i]) WorkerPart;
+    for (size_t i = 0; i < parts; ++i)
+        new (&parts_[i]) WorkerPart;
     samples_ = base_ + head;
 }
 
-Board::~Board() { munmap(base_, bytes_); }
+Board::~Board() {
+    munmap(base_, bytes_);
+}
 
-Board::Range Board::pipeline_range(unsigned pipeline) const { return share({0, rows_}, pipeline, pipelines_); }
+Board::Range Board::pipeline_range(unsigned pipeline) const {
+    return share({0, rows_}, pipeline, pipelines_);
+}
 
 Board::Range Board::worker_range(unsigned pipeline, unsigned worker) const {
     return share(pipeline_range(pipeline), worker, workers_);

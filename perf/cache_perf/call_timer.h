@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times one call after the other, exactly, and tells cold calls from warm ones. Cold: during the call this thread got
-// pages or gave up its processor by itself, that is, it waited for memory from the server or for another thread. Used by
-// one thread. The clock is read twice a call; one reading lies inside the time.
+// pages or gave up its processor by itself, that is, it waited for memory from the server or for another thread. Used
+// by one thread. The clock is read twice a call; one reading lies inside the time.
 #pragma once
 
 #include "perf/cache_perf/board.h"

@@ -19,7 +19,8 @@ Spread spread_of(std::vector<Sample> times) {
     if (times.empty()) return {};
     std::sort(times.begin(), times.end());
     double sum = 0;
-    for (const Sample time : times) sum += static_cast<double>(time);
+    for (const Sample time : times)
+        sum += static_cast<double>(time);
     return {times.size(),
             static_cast<double>(times.front()),
             static_cast<double>(times.back()),

@@ -15,7 +15,9 @@ constexpr uint64_t kMostBytes = 256 << 20; // beyond all processor caches, and m
 constexpr uint64_t kMostRows = 1 << 20;
 constexpr uint64_t kClockReadings = 100'000;
 
-double seconds_since(int64_t start_ns) { return static_cast<double>(now_ns() - start_ns) / 1e9; }
+double seconds_since(int64_t start_ns) {
+    return static_cast<double>(now_ns() - start_ns) / 1e9;
+}
 
 // Times `call(i)` for i = 0..n-1 as a worker times its calls.
 template <class Call> Spread time_calls(uint64_t n, double *seconds, Call call) {
@@ -28,7 +30,8 @@ template <class Call> Spread time_calls(uint64_t n, double *seconds, Call call) 
         timer.end();
     }
     *seconds = seconds_since(start);
-    for (Sample &sample : samples) sample &= ~kCold;
+    for (Sample &sample : samples)
+        sample &= ~kCold;
     return spread_of(std::move(samples));
 }
 

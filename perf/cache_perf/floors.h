@@ -10,8 +10,8 @@
 namespace perf {
 
 struct Floors {
-    uint64_t rows = 0, bytes = 0;            // a sample of the rows: as many as fit into some memory
-    Spread copy_in, copy_out, clock;         // clock: a call that does nothing
+    uint64_t rows = 0, bytes = 0;    // a sample of the rows: as many as fit into some memory
+    Spread copy_in, copy_out, clock; // clock: a call that does nothing
     double copy_in_seconds = 0, copy_out_seconds = 0;
     double populate_seconds = 0;
     Pages pages = Pages::Huge;

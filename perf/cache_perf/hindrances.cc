@@ -43,7 +43,8 @@ std::vector<std::string> hindrances_of(const RunFacts &facts) {
                         " CPUs: the long times are those of threads that wait for their turn.");
     if (facts.options.spill) look_at_spilling(facts, &found);
     uint64_t refused = 0;
-    for (const EpochFigures &epoch : facts.epochs) refused += epoch.refused;
+    for (const EpochFigures &epoch : facts.epochs)
+        refused += epoch.refused;
     if (refused != 0)
         found.push_back(std::to_string(refused) + " rows were not written: the cache was full (--cache_size, or what " +
                         "the server may use).");

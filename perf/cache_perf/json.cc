@@ -71,7 +71,8 @@ Json floors(const Floors &f) {
 Json epoch(const EpochFigures &e) {
     Json workers = Json::array();
     for (const WorkerFigures &w : e.workers)
-        workers.push_back({{"pipeline", w.pipeline}, {"worker", w.worker}, {"seconds", w.seconds}, {"times", times(w.calls)}});
+        workers.push_back(
+            {{"pipeline", w.pipeline}, {"worker", w.worker}, {"seconds", w.seconds}, {"times", times(w.calls)}});
     return {{"number", e.number},
             {"kind", e.writing ? "write" : "read"},
             {"interrupted", e.interrupted},
@@ -99,7 +100,8 @@ Json statistics(const cache_stats &s) {
 
 void write_json(const RunFacts &facts) {
     Json epochs = Json::array();
-    for (const EpochFigures &e : facts.epochs) epochs.push_back(epoch(e));
+    for (const EpochFigures &e : facts.epochs)
+        epochs.push_back(epoch(e));
     const Json all = {{"context", context(facts)},
                       {"settings", settings(facts.options)},
                       {"session_id", facts.session_id},

@@ -22,12 +22,13 @@ std::string no_minus(std::string &word) {
     return word.starts_with('-') ? "'" + word + "' is negative" : std::string();
 }
 
-[[noreturn]] void refuse(const std::string &what) { throw CLI::ValidationError(what); }
+[[noreturn]] void refuse(const std::string &what) {
+    throw CLI::ValidationError(what);
+}
 
 uint64_t row_bytes(const std::string &word, const std::string &given) {
-    const bool digits = !word.empty() && word.size() < 19 && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-        return std::isdigit(c) != 0;
-    });
+    const bool digits = !word.empty() && word.size() < 19 &&
+                        std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
     const uint64_t bytes = digits ? std::stoull(word) : 0;
     if (bytes == 0 || bytes > kMostBytes)
         refuse("--row_size must be a positive number of bytes, or MIN-MAX, not '" + given + "'");

@@ -39,8 +39,8 @@ int open_cache(const Options &options, const Command &command, Opened *opened) {
     return cache_open(opened->client, command.session_id, command.cache_id, &how, &opened->handle);
 }
 
-void run_epoch(const Options &options, const RowPlan &plan, const Board &board, unsigned number,
-               const Command &command, cache *handle) {
+void run_epoch(const Options &options, const RowPlan &plan, const Board &board, unsigned number, const Command &command,
+               cache *handle) {
     const auto work = [&](unsigned worker) {
         const WorkerPlace place{options, plan, board, handle, number, worker};
         if (command.writing)
@@ -48,11 +48,14 @@ void run_epoch(const Options &options, const RowPlan &plan, const Board &board, 
         else
             read_rows(place, command.epoch);
     };
-    for (unsigned i = 0; i < options.workers; ++i) board.provide_samples(number, i);
+    for (unsigned i = 0; i < options.workers; ++i)
+        board.provide_samples(number, i);
     std::vector<std::thread> others;
-    for (unsigned i = 1; i < options.workers; ++i) others.emplace_back(work, i);
+    for (unsigned i = 1; i < options.workers; ++i)
+        others.emplace_back(work, i);
     work(0);
-    for (std::thread &other : others) other.join();
+    for (std::thread &other : others)
+        other.join();
 }
 
 } // namespace

@@ -7,13 +7,13 @@
 
 namespace perf {
 
-struct Command { // cache_perf to a pipeline; the end of the socket means: end
+struct Command {    // cache_perf to a pipeline; the end of the socket means: end
     uint32_t epoch; // 0: open the cache
     uint32_t writing;
     uint32_t session_id, cache_id; // of epoch 0
 };
 
-struct Answer { // when it is done
+struct Answer {    // when it is done
     int32_t error; // of epoch 0: CACHE_E*, and then why. Of the others: see the tallies
     char message[252];
 };

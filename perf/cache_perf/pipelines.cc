@@ -35,7 +35,8 @@ Pipelines::Pipelines(const Options &options, const RowPlan &plan, const Board &b
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (getppid() != self) _exit(1);
-            for (const Member &member : members_) close(member.socket); // else nobody sees their end
+            for (const Member &member : members_)
+                close(member.socket); // else nobody sees their end
             close(ends[0]);
             be_pipeline(options, plan, board, i, ends[1]);
         }
@@ -105,7 +106,8 @@ void Pipelines::await(int64_t deadline_ns, const std::function<void()> &tick) {
             next_tick = now + kTick;
         }
         std::vector<pollfd> watched;
-        for (const Member &member : members_) watched.push_back({member.busy ? member.socket : -1, POLLIN, 0});
+        for (const Member &member : members_)
+            watched.push_back({member.busy ? member.socket : -1, POLLIN, 0});
         watched.push_back({signals_.fd(), POLLIN, 0});
         int64_t until = next_tick;
         if (deadline_ns != 0 && !board_.stopped()) until = std::min(until, deadline_ns);

@@ -7,7 +7,9 @@
 namespace perf {
 namespace {
 
-double micro(double ns) { return ns / 1e3; }
+double micro(double ns) {
+    return ns / 1e3;
+}
 
 // The original's table, in its widths (in characters; μ has two bytes, so printf needs one more).
 void print_workers(const EpochFigures &epoch) {
@@ -25,9 +27,11 @@ void print_spread_head(const char *what) {
 
 void print_times(const Spread &s) {
     if (s.count == 0) {
-        for (int i = 0; i < 6; ++i) printf("%11s", "n/a");
+        for (int i = 0; i < 6; ++i)
+            printf("%11s", "n/a");
     } else {
-        for (const double ns : {s.mean, s.p50, s.p90, s.p99, s.p999, s.max}) printf("%11.3f", micro(ns));
+        for (const double ns : {s.mean, s.p50, s.p90, s.p99, s.p999, s.max})
+            printf("%11.3f", micro(ns));
     }
     printf("\n");
 }
@@ -59,7 +63,9 @@ void print_counts(const EpochFigures &epoch) {
     if (epoch.interrupted) printf("Ended early: these are the rows so far.\n");
 }
 
-std::string number_or_none(int64_t n) { return n == 0 ? "n/a" : std::to_string(n); }
+std::string number_or_none(int64_t n) {
+    return n == 0 ? "n/a" : std::to_string(n);
+}
 
 } // namespace
 
@@ -72,8 +78,9 @@ void print_settings(const RunFacts &facts) {
         printf("Average row size: %" PRIu64 " (%" PRIu64 " to %" PRIu64 ")\n", (o.row_min + o.row_max) / 2, o.row_min,
                o.row_max);
     printf("Shuffle: %s\n", o.shuffle ? "true" : "false");
-    printf("Threads of each pipeline: %u\nRows of a reading call: %u%s\nRow ids: %s\nEvery byte checked: %s\n", o.workers,
-           o.batch, o.copy ? ", copied out" : "", o.random_ids ? "random" : "dense", o.verify ? "yes" : "no");
+    printf("Threads of each pipeline: %u\nRows of a reading call: %u%s\nRow ids: %s\nEvery byte checked: %s\n",
+           o.workers, o.batch, o.copy ? ", copied out" : "", o.random_ids ? "random" : "dense",
+           o.verify ? "yes" : "no");
     if (o.duration > 0) printf("Reading for: %g s\n", o.duration);
     printf("Machine: %u CPUs, %s, %" PRIu64 " MiB, Linux %s\n", facts.machine.cpus, facts.machine.processor.c_str(),
            facts.machine.memory_bytes >> 20, facts.machine.kernel.c_str());

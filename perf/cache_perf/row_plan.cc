@@ -19,13 +19,17 @@ uint64_t scramble(uint64_t x) {
 
 } // namespace
 
-int64_t RowPlan::id(uint64_t row) const { return static_cast<int64_t>(random_ids_ ? scramble(row + 1) : row); }
+int64_t RowPlan::id(uint64_t row) const {
+    return static_cast<int64_t>(random_ids_ ? scramble(row + 1) : row);
+}
 
 size_t RowPlan::bytes(uint64_t row) const {
     return min_ == max_ ? min_ : min_ + scramble(row + 0x5eed) % (max_ - min_ + 1);
 }
 
-uint64_t RowPlan::first_word(uint64_t row) const { return scramble(row + 0xb17e5) << 1; }
+uint64_t RowPlan::first_word(uint64_t row) const {
+    return scramble(row + 0xb17e5) << 1;
+}
 
 void RowPlan::make(uint64_t row, char *data) const {
     const uint64_t first = first_word(row);

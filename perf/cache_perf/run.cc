@@ -71,8 +71,7 @@ class Session {
 
 class Run {
   public:
-    explicit Run(const Options &options)
-        : plan_(options), board_(options), on_terminal_(isatty(STDERR_FILENO) != 0) {
+    explicit Run(const Options &options) : plan_(options), board_(options), on_terminal_(isatty(STDERR_FILENO) != 0) {
         facts_.options = options;
     }
     int all(); // the exit status
@@ -149,7 +148,8 @@ void Run::work(const Session &session, Pipelines &pipelines) {
 void Run::finish() {
     facts_.hindrances = hindrances_of(facts_);
     if (!facts_.hindrances.empty()) printf("\n");
-    for (const std::string &sentence : facts_.hindrances) printf("Note: %s\n", sentence.c_str());
+    for (const std::string &sentence : facts_.hindrances)
+        printf("Note: %s\n", sentence.c_str());
     if (!facts_.options.json.empty()) write_json(facts_);
 }
 

@@ -13,7 +13,8 @@ namespace perf {
 Signals::Signals() {
     sigset_t caught;
     sigemptyset(&caught);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&caught, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+        sigaddset(&caught, signal);
     sigprocmask(SIG_BLOCK, &caught, &mask_before_);
     fd_ = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd_ < 0) throw std::runtime_error(std::string("signalfd: ") + strerror(errno));

@@ -65,20 +65,22 @@ struct Column {
 class Reader {
   public:
     Reader(const WorkerPlace &place, Books &books)
-        : place_(place), books_(books), views_(place.options.batch), found_(place.options.batch), ids_(place.options.batch),
-          data_(place.options.batch) {
+        : place_(place), books_(books), views_(place.options.batch), found_(place.options.batch),
+          ids_(place.options.batch), data_(place.options.batch) {
         if (place.options.copy) buffer_.resize(place.plan.largest() * place.options.batch);
     }
 
     void read(const uint64_t *rows, size_t n) {
-        for (size_t i = 0; i < n; ++i) ids_[i] = place_.plan.id(rows[i]);
+        for (size_t i = 0; i < n; ++i)
+            ids_[i] = place_.plan.id(rows[i]);
         books_.timer.begin();
         const int64_t result = place_.options.copy         ? copy(rows, n)
                                : place_.options.batch == 1 ? view_one()
                                                            : view_many(n);
         books_.timer.end();
         if (result < 0) return books_.fail(static_cast<int>(result));
-        for (size_t i = 0; i < n; ++i) check(rows[i], i);
+        for (size_t i = 0; i < n; ++i)
+            check(rows[i], i);
         books_.done(n);
     }
 
@@ -124,8 +126,7 @@ class Reader {
 
     int64_t copy(const uint64_t *rows, size_t n) {
         const size_t stride = place_.plan.largest();
-        const int64_t hits =
-            cache_gather(place_.handle, ids_.data(), n, 0, buffer_.data(), stride, found_.data());
+        const int64_t hits = cache_gather(place_.handle, ids_.data(), n, 0, buffer_.data(), stride, found_.data());
         for (size_t i = 0; hits >= 0 && i < n; ++i) {
             const char *const row = buffer_.data() + i * stride;
             data_[i] = {found_[i] ? row : nullptr, place_.plan.bytes(rows[i]), 0};

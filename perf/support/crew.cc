@@ -70,7 +70,8 @@ struct Pipe {
 } // namespace
 
 double run_crew(unsigned members, const CrewWork &what) {
-    void *const shared = mmap(nullptr, members * sizeof(Times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *const shared =
+        mmap(nullptr, members * sizeof(Times), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw std::runtime_error(std::string("mmap: ") + strerror(errno));
     Times *const times = static_cast<Times *>(shared);
     Pipe ready, go;

@@ -41,7 +41,9 @@ Memory::~Memory() {
     if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-void Memory::make_present() { perf::make_present(data_, bytes_); }
+void Memory::make_present() {
+    perf::make_present(data_, bytes_);
+}
 
 void make_present(char *data, size_t bytes) {
     if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;

@@ -58,7 +58,8 @@ unsigned free_port() {
     dup2(file, STDOUT_FILENO);
     dup2(file, STDERR_FILENO);
     std::vector<char *> argv;
-    for (std::string &word : words) argv.push_back(word.data());
+    for (std::string &word : words)
+        argv.push_back(word.data());
     argv.push_back(nullptr);
     execv(argv[0], argv.data());
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", argv[0], strerror(errno));

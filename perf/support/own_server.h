@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache_server for the duration of a measurement: a child in the foreground, with a free port and a short-lived folder
-// of its own. It ends with this process, whatever ends that. One thread uses it, the main one: the server is told to
-// end when the thread that started it does.
+// A cache_server for the duration of a measurement: a child in the foreground, with a free port and a short-lived
+// folder of its own. It ends with this process, whatever ends that. One thread uses it, the main one: the server is
+// told to end when the thread that started it does.
 #pragma once
 
 #include <string>

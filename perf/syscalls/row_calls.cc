@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // row_calls SESSION get|batch|gather|put ROWS PASSES: ROWS rows of 788 bytes are stored, then read PASSES times (put:
-// so many more are stored PASSES times). perf/syscalls/count runs it under strace with different numbers of passes: what one more
-// pass adds is what its rows cost. Needs a server, found as cache_connect() does.
+// so many more are stored PASSES times). perf/syscalls/count runs it under strace with different numbers of passes:
+// what one more pass adds is what its rows cost. Needs a server, found as cache_connect() does.
 #include "capi/libcache.h"
 
 #include <cstdio>
@@ -30,7 +30,8 @@ void put_all(cache *handle, int64_t rows) {
     std::vector<char> bytes(kRowBytes, 'x');
     const int64_t shape = kRowBytes;
     const cache_column column{bytes.data(), kRowBytes, &shape, CACHE_UINT8, 1, {0, 0, 0, 0}};
-    for (int64_t id = 0; id < rows; ++id) must(cache_put(handle, id, &column, 1), "cache_put");
+    for (int64_t id = 0; id < rows; ++id)
+        must(cache_put(handle, id, &column, 1), "cache_put");
 }
 
 void get_all(cache *handle, int64_t rows) {
@@ -46,7 +47,8 @@ void read_in_batches(cache *handle, int64_t rows, bool gather) {
     std::vector<char> buffer(kBatch * kRowBytes);
     std::vector<int64_t> ids(kBatch);
     for (int64_t first = 0; first + static_cast<int64_t>(kBatch) <= rows; first += kBatch) {
-        for (size_t i = 0; i < kBatch; ++i) ids[i] = first + static_cast<int64_t>(i);
+        for (size_t i = 0; i < kBatch; ++i)
+            ids[i] = first + static_cast<int64_t>(i);
         if (gather)
             must(cache_gather(handle, ids.data(), kBatch, 0, buffer.data(), kRowBytes, nullptr), "cache_gather");
         else

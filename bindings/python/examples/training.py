@@ -43,7 +43,8 @@ class Bar:
     def step(self, done, loss):
         if self.shown:
             filled = 30 * done // self.total
-            print(f"\r{self.what} [{'#' * filled}{'.' * (30 - filled)}] {100 * done // self.total:3d} % loss {loss:.4f}",
+            shown = f"[{'#' * filled}{'.' * (30 - filled)}] {100 * done // self.total:3d} %"
+            print(f"\r{self.what} {shown} loss {loss:.4f}",
                   end="" if done < self.total else "\n", file=sys.stderr, flush=True)
 
 

@@ -38,5 +38,6 @@ def storable(value: Any, position: int) -> np.ndarray:
     native = array.dtype.newbyteorder("=")
     if native not in DTYPES:
         advice = _ADVICE.get(native.kind, "convert it")
-        raise TypeError(f"column {position}: dtype {array.dtype} of a {type(value).__name__} cannot be stored; {advice}")
+        kind = type(value).__name__
+        raise TypeError(f"column {position}: dtype {array.dtype} of a {kind} cannot be stored; {advice}")
     return np.require(array, dtype=native, requirements="C").view(np.ndarray)

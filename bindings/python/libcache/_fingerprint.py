@@ -173,7 +173,8 @@ class _Walker:
             with open(value.__file__, "rb") as source:  # type: ignore[arg-type]
                 return _hash("module", source.read())
         except (OSError, TypeError):
-            raise FingerprintError(f"{where} is the module {value.__name__}, which has no file; pass key='...'") from None
+            raise FingerprintError(f"{where} is the module {value.__name__}, which has no file; "
+                                   f"pass key='...'") from None
 
     def _code(self, value: types.CodeType, where: str) -> bytes:
         parts = [repr(getattr(value, name, None)).encode() for name in _CODE_PARTS]
@@ -184,9 +185,9 @@ class _Walker:
         if library is not None and "<locals>" not in value.__qualname__ and value.__name__ != "<lambda>":
             return _hash("function", repr(library).encode(), value.__qualname__.encode())
         name = value.__name__
-        cells = [(cell_name, _cell(cell)) for cell_name, cell in zip(value.__code__.co_freevars, value.__closure__ or ())]
-        captured = [_hash(cell_name, self.digest(content, f"{cell_name}, captured by {name} in {where},"))
-                    for cell_name, content in cells]
+        cells = zip(value.__code__.co_freevars, value.__closure__ or ())
+        captured = [_hash(word, self.digest(_cell(cell), f"{word}, captured by {name} in {where},"))
+                    for word, cell in cells]
         used = [_hash(word, self.digest(value.__globals__[word], f"the global {word} of {name} in {where}"))
                 for word in _globals_of(value.__code__) if word in value.__globals__]
         return _hash("function", self.digest(value.__code__, where), *captured, b"globals", *used,
@@ -226,7 +227,7 @@ class _Walker:
     def _alias(self, value: Any, where: str) -> bytes:
         return _hash("alias", repr(value).encode())
 
-    # ---- everything else ----------------------------------------------------------------------------------------------
+    # ---- everything else -------------------------------------------------------------------------------------------
 
     def _refuse(self, value: Any, where: str) -> bytes:
         raise FingerprintError(f"{where} is a {type(value).__qualname__}, which cannot be fingerprinted; pass "

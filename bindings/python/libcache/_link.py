@@ -191,14 +191,14 @@ class Link:
             return False
         return True
 
-    # ---- one warning per node: a file tells all processes of this user that it was given -------------------------------
+    # ---- one warning per node: a file tells all processes of this user that it was given ---------------------------
 
     def _mark(self, kind: str) -> str:
         return os.path.join(server_folder(), f"warned.{self._opener.tag[:16]}.{kind}")
 
     def _warn(self, error: Error) -> None:
         try:
-            os.close(os.open(self._mark(type(error).__name__), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            os.close(os.open(self._mark(type(error).__name__), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             return
         except OSError:

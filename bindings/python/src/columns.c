@@ -12,7 +12,7 @@ static uint32_t dtypes[NPY_NTYPES]; // cache_dtype by NumPy's type number
 
 // bfloat16, which NumPy does not have, comes as its 16 bits; bytes and text come as bytes.
 static const int kTypeNumbers[LAST_DTYPE + 1] = {
-    NPY_NOTYPE, NPY_BOOL,   NPY_INT8,   NPY_INT16,   NPY_INT32,   NPY_INT64, NPY_UINT8, NPY_UINT16,
+    NPY_NOTYPE, NPY_BOOL,   NPY_INT8,    NPY_INT16,  NPY_INT32,   NPY_INT64,   NPY_UINT8, NPY_UINT16,
     NPY_UINT32, NPY_UINT64, NPY_FLOAT16, NPY_UINT16, NPY_FLOAT32, NPY_FLOAT64, NPY_UINT8, NPY_UINT8};
 
 int columns_init(void) {

@@ -115,8 +115,8 @@ static PyArrayObject *new_out(Batch *batch, size_t n) {
     PyArray_Descr *const descr = descr_of_dtype(batch->dtype);
     if (descr == NULL) return NULL;
     Py_INCREF(descr);
-    PyArrayObject *const out = (PyArrayObject *)PyArray_NewFromDescr(&PyArray_Type, descr, batch->ndim + 1, shape,
-                                                                     NULL, NULL, 0, NULL);
+    PyArrayObject *const out =
+        (PyArrayObject *)PyArray_NewFromDescr(&PyArray_Type, descr, batch->ndim + 1, shape, NULL, NULL, 0, NULL);
     if (out == NULL) return NULL;
     batch->data = PyArray_DATA(out);
     batch->stride = (int64_t)batch->row_bytes;
@@ -144,8 +144,8 @@ static int batch_of_out(PyObject *object, size_t n, Batch *batch) {
         }
         bytes *= (uint64_t)PyArray_DIM(out, i);
     }
-    *batch = (Batch){dtype, ndim - 1, (const int64_t *)PyArray_DIMS(out) + 1, bytes, PyArray_DATA(out),
-                     n > 1 ? PyArray_STRIDE(out, 0) : (int64_t)bytes};
+    *batch = (Batch){dtype, ndim - 1,          (const int64_t *)PyArray_DIMS(out) + 1,
+                     bytes, PyArray_DATA(out), n > 1 ? PyArray_STRIDE(out, 0) : (int64_t)bytes};
     return 0;
 }
 
@@ -172,7 +172,8 @@ static PyObject *raise_misfit(const int64_t *ids, const Batch *batch, uint32_t c
     return NULL;
 }
 
-PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObject *out_object, PyObject *found_object) {
+PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObject *out_object,
+                 PyObject *found_object) {
     PyArrayObject *const ids = ids_of_object(ids_object);
     if (ids == NULL) return NULL;
     const size_t n = (size_t)PyArray_SIZE(ids);
@@ -190,8 +191,7 @@ PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObje
     if (out == NULL) goto end;
     Outcome outcome;
     if (n * batch.row_bytes >= kReleaseBytes) {
-        Py_BEGIN_ALLOW_THREADS
-        copy_rows(mapping->handle, &batch, id, n, column, found, &outcome);
+        Py_BEGIN_ALLOW_THREADS copy_rows(mapping->handle, &batch, id, n, column, found, &outcome);
         Py_END_ALLOW_THREADS
     } else {
         copy_rows(mapping->handle, &batch, id, n, column, found, &outcome);

@@ -18,7 +18,7 @@ PyObject *raise_code(int64_t code) {
     return NULL;
 }
 
-// ---- the owner of a C handle ------------------------------------------------------------------------------------------
+// ---- the owner of a C handle -----------------------------------------------------------------------------
 
 Mapping *mapping_new(cache *handle) {
     Mapping *const mapping = PyObject_New(Mapping, &MappingType);
@@ -32,10 +32,8 @@ Mapping *mapping_new(cache *handle) {
 static void mapping_dealloc(Mapping *self) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback); // another thread may raise and catch while this one waits for the server
-    Py_BEGIN_ALLOW_THREADS
-    cache_close(self->handle);
-    Py_END_ALLOW_THREADS
-    PyErr_Restore(type, value, traceback);
+    Py_BEGIN_ALLOW_THREADS cache_close(self->handle);
+    Py_END_ALLOW_THREADS PyErr_Restore(type, value, traceback);
     PyObject_Free(self);
 }
 
@@ -59,7 +57,9 @@ static PyObject *mapping_array(Mapping *self, PyObject *const *arguments, Py_ssi
     return array;
 }
 
-static PyObject *mapping_address(Mapping *self, void *Py_UNUSED(closure)) { return PyLong_FromVoidPtr(self->handle); }
+static PyObject *mapping_address(Mapping *self, void *Py_UNUSED(closure)) {
+    return PyLong_FromVoidPtr(self->handle);
+}
 
 static PyMethodDef mapping_methods[] = {
     {"array", (PyCFunction)(void (*)(void))mapping_array, METH_FASTCALL,
@@ -78,11 +78,10 @@ PyTypeObject MappingType = {
     .tp_getset = mapping_properties,
 };
 
-// ---- Rows -------------------------------------------------------------------------------------------------------------
+// ---- Rows ------------------------------------------------------------------------------------------------
 
 typedef struct {
-    PyObject_HEAD
-    Mapping *mapping; // NULL: not attached yet, or closed
+    PyObject_HEAD Mapping *mapping; // NULL: not attached yet, or closed
 } Rows;
 
 static void rows_dealloc(Rows *self) {
@@ -105,7 +104,9 @@ static Mapping *attached(Rows *self) {
     return self->mapping;
 }
 
-static PyObject *rows_mapping(Rows *self, PyObject *Py_UNUSED(none)) { return (PyObject *)attached(self); }
+static PyObject *rows_mapping(Rows *self, PyObject *Py_UNUSED(none)) {
+    return (PyObject *)attached(self);
+}
 
 static PyObject *rows_adopt(Rows *self, PyObject *address) {
     cache *const handle = PyLong_AsVoidPtr(address);
@@ -144,13 +145,16 @@ static PyObject *get_row(Rows *self, PyObject *id_object, int quiet) {
 }
 
 static PyObject *rows_get(Rows *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (n < 1 || n > 2) return PyErr_Format(PyExc_TypeError, "get(row_id, default=None) takes 1 or 2 arguments, not %zd", n);
+    if (n < 1 || n > 2)
+        return PyErr_Format(PyExc_TypeError, "get(row_id, default=None) takes 1 or 2 arguments, not %zd", n);
     PyObject *row = get_row(self, arguments[0], 1);
     if (row == NULL && !PyErr_Occurred()) Py_INCREF(row = n == 2 ? arguments[1] : Py_None);
     return row;
 }
 
-static PyObject *rows_subscript(PyObject *self, PyObject *id) { return get_row((Rows *)self, id, 0); }
+static PyObject *rows_subscript(PyObject *self, PyObject *id) {
+    return get_row((Rows *)self, id, 0);
+}
 
 static int rows_contains_one(PyObject *self, PyObject *id_object) {
     const int64_t id = id_of_object(id_object);
@@ -255,10 +259,8 @@ static PyObject *put_columns(Rows *self, int64_t id, PyObject *const *objects, P
     PyObject *stored = NULL;
     if (fill_columns(room, objects, n) == 0) {
         int rc;
-        Py_BEGIN_ALLOW_THREADS
-        rc = cache_put(mapping->handle, id, room->columns, (uint32_t)n);
-        Py_END_ALLOW_THREADS
-        stored = rc < 0 ? raise_code(rc) : PyBool_FromLong(rc == 0);
+        Py_BEGIN_ALLOW_THREADS rc = cache_put(mapping->handle, id, room->columns, (uint32_t)n);
+        Py_END_ALLOW_THREADS stored = rc < 0 ? raise_code(rc) : PyBool_FromLong(rc == 0);
     }
     for (Py_ssize_t i = 0; i < n; i++)
         Py_XDECREF(room->owners[i]);
@@ -286,38 +288,55 @@ static PyObject *rows_put(Rows *self, PyObject *const *arguments, Py_ssize_t n) 
     return stored;
 }
 
-PyDoc_STRVAR(get_text, "get($self, row_id, default=None, /)\n--\n\n"
-"The row as a tuple with one entry per column, or `default` if it is not there.\n\n"
-"A column of numbers is a read-only NumPy array that shows the shared memory itself: nothing is copied, and the\n"
-"array stays readable for as long as it lives, also after close(), the session's end or the server's stop. Its shape\n"
-"is the one it was put with; a scalar has shape (). A column put as str comes back as str (copied), one put as bytes\n"
-"as a uint8 array (bytes(array) copies it); bfloat16, which NumPy lacks, as uint16.\n\n"
-"    image, label = cache.get(7)              # (28, 28) uint8, () int64\n"
-"    row = cache.get(8) or read_the_source(8) # None on a miss\n\n"
-"Makes no system call and does not wait. Raises Gone if the cache was destroyed.");
-PyDoc_STRVAR(get_many_text, "get_many($self, ids, /)\n--\n\n"
-"The rows of these ids, a list with what get() gives for each: a tuple, or None for a miss.\n\n"
-"ids: integers >= 0, of length n. Fetches the memory of the rows ahead, so it is faster than n times get().");
-PyDoc_STRVAR(gather_text, "gather($self, ids, column=0, out=None, found=None)\n--\n\n"
-"Copies one column of n rows into a batch array of shape (n, *shape of a row) and returns it.\n\n"
-"ids     integers >= 0, of length n, in any order, also repeated\n"
-"column  which column, from 0\n"
-"out     a writable array of that shape and of the column's dtype; its rows may be apart. None: a new array\n"
-"found   a bool array of length n that is set to True where the row was there; out is left as it is elsewhere (a new\n"
-"        one is 0 there). None: a miss raises NotFound, after all other rows were copied\n\n"
-"Every row must have the same dtype and shape: ValueError names one that has not. A copy that takes long releases the\n"
-"GIL. Raises Gone if the cache was destroyed.");
-PyDoc_STRVAR(contains_text, "contains($self, ids, /)\n--\n\n"
-"A bool array that is True where the row is there. ids: integers >= 0, of length n. `7 in cache` asks for one.");
-PyDoc_STRVAR(put_text, "put($self, row_id, /, *columns)\n--\n\n"
-"Stores a row; returns True if this call stored it, False if the row was there before (the first one wins).\n\n"
-"row_id   0 or more. Ids of 0..n-1 are looked up fastest\n"
-"columns  one or more of: a NumPy array or anything else with the buffer protocol (any shape, also empty; copied to\n"
-"         C order and to the machine's byte order where it is not), a number, bytes, or str\n\n"
-"dtypes: bool, int8..int64, uint8..uint64, float16, float32, float64. Anything else is a TypeError that names the\n"
-"column. The bytes are copied; the row is visible to every process when put returns. Waits for the server only when\n"
-"it must lend more memory, without the GIL. Raises Full when the cache's limit is reached, Gone when it was destroyed,\n"
-"ServerGone, PermissionDenied (a read-only handle) or Timeout.");
+PyDoc_STRVAR(
+    get_text,
+    "get($self, row_id, default=None, /)\n--\n\n"
+    "The row as a tuple with one entry per column, or `default` if it is not there.\n\n"
+    "A column of numbers is a read-only NumPy array that shows the shared memory itself: nothing is copied, and the\n"
+    "array stays readable for as long as it lives, also after close(), the session's end or the server's stop. Its "
+    "shape\n"
+    "is the one it was put with; a scalar has shape (). A column put as str comes back as str (copied), one put as "
+    "bytes\n"
+    "as a uint8 array (bytes(array) copies it); bfloat16, which NumPy lacks, as uint16.\n\n"
+    "    image, label = cache.get(7)              # (28, 28) uint8, () int64\n"
+    "    row = cache.get(8) or read_the_source(8) # None on a miss\n\n"
+    "Makes no system call and does not wait. Raises Gone if the cache was destroyed.");
+PyDoc_STRVAR(
+    get_many_text,
+    "get_many($self, ids, /)\n--\n\n"
+    "The rows of these ids, a list with what get() gives for each: a tuple, or None for a miss.\n\n"
+    "ids: integers >= 0, of length n. Fetches the memory of the rows ahead, so it is faster than n times get().");
+PyDoc_STRVAR(
+    gather_text,
+    "gather($self, ids, column=0, out=None, found=None)\n--\n\n"
+    "Copies one column of n rows into a batch array of shape (n, *shape of a row) and returns it.\n\n"
+    "ids     integers >= 0, of length n, in any order, also repeated\n"
+    "column  which column, from 0\n"
+    "out     a writable array of that shape and of the column's dtype; its rows may be apart. None: a new array\n"
+    "found   a bool array of length n that is set to True where the row was there; out is left as it is elsewhere (a "
+    "new\n"
+    "        one is 0 there). None: a miss raises NotFound, after all other rows were copied\n\n"
+    "Every row must have the same dtype and shape: ValueError names one that has not. A copy that takes long releases "
+    "the\n"
+    "GIL. Raises Gone if the cache was destroyed.");
+PyDoc_STRVAR(
+    contains_text,
+    "contains($self, ids, /)\n--\n\n"
+    "A bool array that is True where the row is there. ids: integers >= 0, of length n. `7 in cache` asks for one.");
+PyDoc_STRVAR(
+    put_text,
+    "put($self, row_id, /, *columns)\n--\n\n"
+    "Stores a row; returns True if this call stored it, False if the row was there before (the first one wins).\n\n"
+    "row_id   0 or more. Ids of 0..n-1 are looked up fastest\n"
+    "columns  one or more of: a NumPy array or anything else with the buffer protocol (any shape, also empty; copied "
+    "to\n"
+    "         C order and to the machine's byte order where it is not), a number, bytes, or str\n\n"
+    "dtypes: bool, int8..int64, uint8..uint64, float16, float32, float64. Anything else is a TypeError that names the\n"
+    "column. The bytes are copied; the row is visible to every process when put returns. Waits for the server only "
+    "when\n"
+    "it must lend more memory, without the GIL. Raises Full when the cache's limit is reached, Gone when it was "
+    "destroyed,\n"
+    "ServerGone, PermissionDenied (a read-only handle) or Timeout.");
 
 static PyMethodDef rows_methods[] = {
     {"get", (PyCFunction)(void (*)(void))rows_get, METH_FASTCALL, get_text},

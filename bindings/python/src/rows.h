@@ -6,7 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#define NPY_NO_DEPRECATED_API  NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL libcache_rows_array_api
 #ifndef LIBCACHE_ROWS_MODULE
 #define NO_IMPORT_ARRAY
@@ -20,8 +20,7 @@
 // Owns one C handle. A Cache holds it while it is open, each array that points into the region holds it as its base:
 // cache_close() runs when the last of them is gone, so no array ever outlives the memory it shows.
 typedef struct {
-    PyObject_HEAD
-    cache *handle;
+    PyObject_HEAD cache *handle;
 } Mapping;
 
 extern PyTypeObject MappingType;

@@ -71,7 +71,8 @@ DIFFERENT = [
     ["ab", "c"], ["a", "bc"], [["a"], "bc"], (("a", 1),), (("a", 2),), [1, [2]], [[1], 2], range(3), slice(3), ...,
     np.arange(3), np.arange(3.0), np.arange(3).reshape(3, 1), np.int32(1), np.int64(1), np.float32, np.dtype(">i4"),
     np.array([1, "a"], object), pathlib.PurePosixPath("/a"), collections.OrderedDict(a=1), collections.deque([1]),
-    Resize(32), Resize(33), Resize(32, "cubic"), Source(["a"]), Source(["b"]), Source(["a"], Resize(32)), Resize, Source,
+    Resize(32), Resize(33), Resize(32, "cubic"), Source(["a"]), Source(["b"]), Source(["a"], Resize(32)), Resize,
+    Source,
     functools.partial(max, 1), functools.partial(max, 2), functools.partial(min, 1), len, max, "abc".upper, "abd".upper,
     np.add, np.multiply, json.dumps, json, Resize(3).__call__, Resize(4).__call__, float("inf"), 10**30, "\ud800",
 ]
@@ -98,7 +99,8 @@ def test_different_values_differ():
      "class A:\n def m(self): return 2\nclass B(A): pass\nf = B()"),
     ("class A:\n @property\n def m(self): return 1\nf = A", "class A:\n @property\n def m(self): return 2\nf = A"),
     ("class A:\n @staticmethod\n def m(): return 1\nf = A", "class A:\n @staticmethod\n def m(): return 2\nf = A"),
-    ("def f(x):\n try: return x()\n except ValueError: return 1", "def f(x):\n try: return x()\n except KeyError: return 1"),
+    ("def f(x):\n try: return x()\n except ValueError: return 1",
+     "def f(x):\n try: return x()\n except KeyError: return 1"),
 ])
 def test_changed_code_is_noticed(one, other):
     assert of_code(one) == of_code(one)

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="python3-torch is not installed (make deps-torch): no test of CachedDataset")
+torch = pytest.importorskip("torch", reason="no python3-torch (make deps-torch): CachedDataset is not tested")
 from torch.utils.data import DataLoader, Subset, WeightedRandomSampler  # noqa: E402
 
 import libcache  # noqa: E402
@@ -36,7 +36,7 @@ def assert_epoch(loader, rows=ROWS):
         assert (image == label).all() and image.shape == (3, 4)
 
 
-def test_one_line_is_enough(source):
+def test_one_line_is_enough(server, source):
     cached = CachedDataset(source)
     for _ in range(3):
         for i in range(ROWS):
@@ -49,8 +49,8 @@ def test_one_line_is_enough(source):
     with pytest.raises(AttributeError):
         cached.nothing
     assert row_is(CachedDataset(source)[5], 5) and source.reads == ROWS + 1  # found again
-    shown = libcache.Client().open_session(getpass.getuser()).caches()
-    assert cached.fingerprint in {stats.tag for stats in shown}
+    shown = server.admin("--list_sessions", "--json", "-p", server.port).stdout
+    assert cached.fingerprint in shown and getpass.getuser() in shown
     cached.cache.session.destroy()
 
 
@@ -233,7 +233,7 @@ def test_verify_stat_notices_a_changed_file(tmp_path, session):
         CachedDataset(Files(paths), session, verify="stat")
 
 
-# ---- without a server, and with one that goes ---------------------------------------------------------------------------
+# ---- without a server, and with one that goes ----------------------------------------------------------------------
 
 
 def test_a_server_is_started_once_however_many_ask(no_server, tmp_path):

@@ -76,7 +76,7 @@ class CachedDataset(torch.utils.data.Dataset):
         if self._link.open(cache if isinstance(cache, Cache) else None) is not None:
             self._prepare()
 
-    # ---- what a data set does ------------------------------------------------------------------------------------------
+    # ---- what a data set does --------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -120,7 +120,7 @@ class CachedDataset(torch.utils.data.Dataset):
                 sample = self.transform(sample)
         return sample if self.sample_transform is None else self.sample_transform(sample)
 
-    # ---- rows ----------------------------------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------------------------------------
 
     def _sample(self, index: int) -> Any:
         row = self._link.get(index) if index >= 0 else None
@@ -233,8 +233,8 @@ class CachedDataset(torch.utils.data.Dataset):
         except (ValueError, IndexError, TypeError):
             found = None
         if not isinstance(found, dict) or (found.get("format"), found.get("of")) != (_FORMAT, self.fingerprint):
-            raise Conflict(f"{self._link.cache!r} holds rows of something else than this {type(self.dataset).__name__}: "
-                           f"use another cache, or none and let CachedDataset find its own")
+            raise Conflict(f"{self._known!r} holds rows of something else than this {type(self.dataset).__name__}: use"
+                           f" another cache, or none and let CachedDataset find its own")
         self._form, self._checked = found["form"], True
         self._batch_where = None
         if self._form is not None:
@@ -243,7 +243,7 @@ class CachedDataset(torch.utils.data.Dataset):
             self._columns = max(1, columns + (self._files is not None))
             self._batch_where = batch_form(self._form)
 
-    # ---- verify='stat' ---------------------------------------------------------------------------------------------------
+    # ---- verify='stat' ---------------------------------------------------------------------------------------------
 
     def _stamp(self, index: int) -> Any:
         if self._files is None:
@@ -261,7 +261,7 @@ class CachedDataset(torch.utils.data.Dataset):
         self._seen.add(index)
         return row
 
-    # ---- batches ---------------------------------------------------------------------------------------------------------
+    # ---- batches ---------------------------------------------------------------------------------------------------
 
     def batch(self, indices: Sequence[int], pin_memory: bool = False) -> Any:
         """The samples of these indices as one batch, the same as default_collate makes of them. Columns of numbers are
@@ -284,7 +284,8 @@ class CachedDataset(torch.utils.data.Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is compiled: the copy finds the form in the cache."""
-        return {**self.__dict__, "_make": None, "_split": _no_columns, "_known": None, "_checked": False, "_columns": -1, "_seen": set()}
+        return {**self.__dict__, "_make": None, "_split": _no_columns, "_known": None, "_checked": False,
+                "_columns": -1, "_seen": set()}
 
     def __repr__(self) -> str:
         return f"<libcache.torch.CachedDataset of {type(self.dataset).__name__}, {len(self)} rows, {self.cache!r}>"

@@ -63,8 +63,8 @@ def _apart(value: Any, where: str, columns: list[Any]) -> Form:
         return _array_apart(value, where, columns)
     if _is_picture(value):
         return _picture_apart(value, where, columns)
-    raise SampleError(f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be cached; samples are made of "
-                      f"tensors, arrays, numbers, strings, bytes, None, PIL images, tuples, lists and dicts")
+    raise SampleError(f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be cached; samples are "
+                      f"made of tensors, arrays, numbers, strings, bytes, None, PIL images, tuples, lists and dicts")
 
 
 def _tensor_apart(value: torch.Tensor, where: str, columns: list[Any]) -> Form:
@@ -240,7 +240,7 @@ def to_text(form: Form) -> str:
     return json.dumps(form, ensure_ascii=False, separators=(",", ":"))
 
 
-# ---- batches ----------------------------------------------------------------------------------------------------------
+# ---- batches -------------------------------------------------------------------------------------------------------
 
 _GATHERED = {"tensor", "array", "scalar", "int", "bool", "float"}
 
