@@ -31,8 +31,14 @@ int corrupt(const cache &handle, int64_t row_id, uint64_t offset, const char *wh
 // Checks the row whose header, inside the region and with this id, the index gave.
 inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
     const char *const row = region.map.base() + offset;
-    RowHeader header;
-    memcpy(&header, row, sizeof header);
+    // Each field once, into a register: somebody may be changing them.
+    const auto &shared = *reinterpret_cast<const RowHeader *>(row);
+    struct {
+        uint64_t bytes;
+        uint32_t layout, n_columns, check;
+    } const header{__atomic_load_n(&shared.bytes, __ATOMIC_RELAXED), __atomic_load_n(&shared.layout, __ATOMIC_RELAXED),
+                   __atomic_load_n(&shared.n_columns, __ATOMIC_RELAXED),
+                   __atomic_load_n(&shared.check, __ATOMIC_RELAXED)};
     if (header.check != row_check(header.layout, row_id, header.bytes, header.n_columns))
         return corrupt(handle, row_id, offset, "its header is damaged");
     if (!region.index.reaches(offset, header.bytes))
@@ -236,6 +242,15 @@ uint32_t view_columns(const cache_view &view) {
 }
 
 int view_column(const cache_view &view, uint32_t i, cache_column *column) {
+    // The usual case by itself, field by field: a copy of the whole view would wait for its stores.
+    const auto *const layout = reinterpret_cast<const Layout *>(view.reserved[1]);
+    const uint64_t packed = view.reserved[3]; // {residue:32 | columns:32}
+    if (layout != nullptr && i < static_cast<uint32_t>(packed)) {
+        layout->describe(i, column);
+        column->data =
+            reinterpret_cast<char *>(view.reserved[0]) + layout->column_offset(static_cast<uint32_t>(packed >> 32), i);
+        return 0;
+    }
     const FoundRow found = found_of(view);
     if (column_of(found, i, column)) return 0;
     if (i >= found.n_columns)

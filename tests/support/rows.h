@@ -25,7 +25,7 @@ inline void fill(void *to, uint64_t bytes, int64_t id, uint32_t column) {
     auto *at = static_cast<unsigned char *>(to);
     for (; bytes >= 8; bytes -= 8, at += 8, word += 0x9e3779b97f4a7c15ULL)
         memcpy(at, &word, 8);
-    memcpy(at, &word, bytes);
+    if (bytes != 0) memcpy(at, &word, bytes); // a column without bytes has no data
 }
 
 // The first wrong byte, or -1.
