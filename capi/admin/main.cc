@@ -16,29 +16,17 @@ namespace {
 
 int dispatch(const Arguments &arguments, Output &output) {
     switch (arguments.command) {
-    case Command::Start:
-        return start(arguments, output);
-    case Command::Stop:
-        return stop(arguments, output);
-    case Command::GenerateSession:
-        return generate_session(arguments, output);
-    case Command::DestroySession:
-        return destroy_sessions(arguments, output);
-    case Command::DestroyCache:
-        return destroy_cache(arguments, output);
-    case Command::ListSessions:
-        return list_sessions(arguments, output);
-    case Command::ServerInfo:
-        return server_info(arguments, output);
-    case Command::Version:
-        return version(output);
-    case Command::Run:
-        return run(arguments);
-    case Command::Help:
-        std::cout << kHelp;
-        return 0;
-    case Command::None:
-        break; // parse_arguments refuses it
+    case Command::Start: return start(arguments, output);
+    case Command::Stop: return stop(arguments, output);
+    case Command::GenerateSession: return generate_session(arguments, output);
+    case Command::DestroySession: return destroy_sessions(arguments, output);
+    case Command::DestroyCache: return destroy_cache(arguments, output);
+    case Command::ListSessions: return list_sessions(arguments, output);
+    case Command::ServerInfo: return server_info(arguments, output);
+    case Command::Version: return version(output);
+    case Command::Run: return run(arguments);
+    case Command::Help: std::cout << kHelp; return 0;
+    case Command::None: break; // parse_arguments refuses it
     }
     return 1;
 }

@@ -10,40 +10,23 @@ namespace {
 
 const char *code_name(int code) {
     switch (code) {
-    case CACHE_EINVAL:
-        return "CACHE_EINVAL";
-    case CACHE_ENOTFOUND:
-        return "CACHE_ENOTFOUND";
-    case CACHE_EFULL:
-        return "CACHE_EFULL";
-    case CACHE_EGONE:
-        return "CACHE_EGONE";
-    case CACHE_ESERVER:
-        return "CACHE_ESERVER";
-    case CACHE_EVERSION:
-        return "CACHE_EVERSION";
-    case CACHE_ECONFLICT:
-        return "CACHE_ECONFLICT";
-    case CACHE_EBUILDING:
-        return "CACHE_EBUILDING";
-    case CACHE_ECORRUPT:
-        return "CACHE_ECORRUPT";
-    case CACHE_EIO:
-        return "CACHE_EIO";
-    case CACHE_ENOSESSION:
-        return "CACHE_ENOSESSION";
-    case CACHE_ENOMEM:
-        return "CACHE_ENOMEM";
-    case CACHE_EPERM:
-        return "CACHE_EPERM";
-    case CACHE_ETIMEOUT:
-        return "CACHE_ETIMEOUT";
-    case CACHE_ENOTSUP:
-        return "CACHE_ENOTSUP";
-    case CACHE_ELIMIT:
-        return "CACHE_ELIMIT";
-    default:
-        return "";
+    case CACHE_EINVAL: return "CACHE_EINVAL";
+    case CACHE_ENOTFOUND: return "CACHE_ENOTFOUND";
+    case CACHE_EFULL: return "CACHE_EFULL";
+    case CACHE_EGONE: return "CACHE_EGONE";
+    case CACHE_ESERVER: return "CACHE_ESERVER";
+    case CACHE_EVERSION: return "CACHE_EVERSION";
+    case CACHE_ECONFLICT: return "CACHE_ECONFLICT";
+    case CACHE_EBUILDING: return "CACHE_EBUILDING";
+    case CACHE_ECORRUPT: return "CACHE_ECORRUPT";
+    case CACHE_EIO: return "CACHE_EIO";
+    case CACHE_ENOSESSION: return "CACHE_ENOSESSION";
+    case CACHE_ENOMEM: return "CACHE_ENOMEM";
+    case CACHE_EPERM: return "CACHE_EPERM";
+    case CACHE_ETIMEOUT: return "CACHE_ETIMEOUT";
+    case CACHE_ENOTSUP: return "CACHE_ENOTSUP";
+    case CACHE_ELIMIT: return "CACHE_ELIMIT";
+    default: return "";
     }
 }
 

@@ -142,12 +142,9 @@ class Reader : public Worker {
     // would use the pointers that the first two give, and copy nothing.
     void read_batch(ReadCall call, const int64_t *ids, size_t n) {
         switch (call) {
-        case ReadCall::Get:
-            return read_by_get(ids, n);
-        case ReadCall::GetBatch:
-            return read_by_get_batch(ids, n);
-        case ReadCall::Gather:
-            return read_by_gather(ids, n);
+        case ReadCall::Get: return read_by_get(ids, n);
+        case ReadCall::GetBatch: return read_by_get_batch(ids, n);
+        case ReadCall::Gather: return read_by_gather(ids, n);
         }
     }
 
@@ -214,12 +211,9 @@ class Reader : public Worker {
 
 const char *read_call(int32_t epoch) {
     switch (call_of(epoch)) {
-    case ReadCall::Get:
-        return "cache_get";
-    case ReadCall::GetBatch:
-        return "cache_get_batch";
-    case ReadCall::Gather:
-        return "cache_gather";
+    case ReadCall::Get: return "cache_get";
+    case ReadCall::GetBatch: return "cache_get_batch";
+    case ReadCall::Gather: return "cache_gather";
     }
     return "";
 }

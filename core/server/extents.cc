@@ -162,7 +162,7 @@ uint64_t Extents::set_run(uint64_t chunk, uint64_t chunks, ExtentState state) {
     auto right = runs.find(chunk + chunks);
     if (right != runs.end() && len + right->second <= kMaxRunChunks) {
         len += right->second;
-        runs.erase(right);
+        runs.erase(right); // cppcheck-suppress mismatchingContainerIterator ; runs is one of the two by reference
     }
     // rel: the right neighbour's word stays as it is, hidden, saying FREE or EMPTY
     store(chunk, state, len, std::memory_order_release);
