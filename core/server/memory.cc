@@ -80,7 +80,8 @@ void Memory::add_groups(const std::string &mount_point, const std::string &mount
     for (;;) {
         while (!path.empty() && path.back() == '/')
             path.pop_back();
-        const std::string folder = root_ + mount_point + path;
+        std::string folder = root_;
+        folder.append(mount_point).append(path);
         // A path outside of what is mounted here has no folder: its ancestors may have.
         if (access(folder.c_str(), R_OK) == 0) groups_.push_back({folder, v2});
         if (path.empty()) return;
