@@ -20,7 +20,7 @@ class Ledger {
 
     // Bytes that may be made now.
     uint64_t room() const {
-        const uint64_t room = memory_.room_bytes();
+        const uint64_t room = gauge_.room_bytes();
         return std::min(left(), room - std::min(room, making_));
     }
 
@@ -29,10 +29,13 @@ class Ledger {
 
     // Bytes that are charged but whose pages are still being made, so that the machine does not count them yet.
     void making(uint64_t bytes) { making_ += bytes; }
-    void made(uint64_t bytes) { making_ -= std::min(making_, bytes); }
+    void made(uint64_t bytes) {
+        making_ -= std::min(making_, bytes);
+        gauge_.made(bytes);
+    }
 
   private:
-    Memory memory_;
+    mutable MemoryGauge gauge_;
     const uint64_t limit_;
     uint64_t charged_ = 0, making_ = 0;
 };

@@ -4,6 +4,9 @@
 // two threads; each has an object of its own.
 #pragma once
 
+#include "core/control/socket.h"
+
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,6 +38,28 @@ class Memory {
     uint64_t limit_of(const Group &group) const;
     uint64_t room_of(const Group &group) const;
     uint64_t meminfo(const char *field) const;
+};
+
+// What Memory says, read at most every few milliseconds: a reading costs as much as making some hundred pages. Belongs
+// to one thread.
+class MemoryGauge {
+  public:
+    uint64_t room_bytes() {
+        const int64_t now = now_ns();
+        if (read_at_ns_ == 0 || now - read_at_ns_ > kFreshNs || made_ > reading_ / 8) {
+            reading_ = memory_.room_bytes();
+            read_at_ns_ = now;
+            made_ = 0;
+        }
+        return reading_ - std::min(reading_, made_);
+    }
+    void made(uint64_t bytes) { made_ += bytes; } // pages that the last reading cannot have counted
+
+  private:
+    static constexpr int64_t kFreshNs = 10'000'000; // others take far less than the margin in that time
+    const Memory memory_;
+    uint64_t reading_ = 0, made_ = 0;
+    int64_t read_at_ns_ = 0;
 };
 
 } // namespace libcache

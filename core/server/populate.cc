@@ -31,7 +31,7 @@ int punch(const Job &job, uint64_t first, uint64_t chunks) {
 }
 
 // In a window of its own: pages stay in the file when the mapping goes.
-int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, const Memory &memory) {
+int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, MemoryGauge &memory) {
     const bool zero = job.work == Work::Zero;
     if (!zero && memory.room_bytes() < chunks * kChunkBytes)
         return fail(CACHE_EFULL, "the machine or a cgroup has no room for %llu more chunks",
@@ -39,7 +39,10 @@ int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, const Memory &
     WindowMap window;
     if (int rc = window.map(job.fd, job.geometry, first, chunks); rc != 0) return rc;
     if (int rc = populate(window.address(), window.bytes()); rc != 0) return rc;
-    if (zero) memset(window.address(), 0, window.bytes());
+    if (zero)
+        memset(window.address(), 0, window.bytes());
+    else
+        memory.made(window.bytes());
     return 0;
 }
 
@@ -86,7 +89,7 @@ std::unique_ptr<Job> Populator::take_finished() {
 }
 
 // One slice of a job. True when it is done, well or not.
-bool Populator::slice(Job &job, const Memory &memory) {
+bool Populator::slice(Job &job, MemoryGauge &memory) {
     const uint64_t chunks = std::min(kSliceChunks, job.chunks - job.done);
     const uint64_t first = job.head + job.done;
     // rlx: an old value costs a slice. A punch is never cut short: it makes room.
@@ -105,7 +108,7 @@ bool Populator::slice(Job &job, const Memory &memory) {
 
 void Populator::run() {
     prctl(PR_SET_NAME, "populate");
-    const Memory memory;
+    MemoryGauge memory;
     std::deque<std::unique_ptr<Job>> turn;
     while (!stopping_.load(std::memory_order_relaxed)) {
         jobs_.consume_all([&](Job *job) {

@@ -57,7 +57,7 @@ class Populator {
 
     void hand_over();
     void run();
-    static bool slice(Job &job, const Memory &memory);
+    static bool slice(Job &job, MemoryGauge &memory);
 };
 
 } // namespace libcache
