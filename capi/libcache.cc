@@ -161,6 +161,14 @@ void stats_of(const wire::Entry &e, cache_stats *s) {
     s->writers = e.writers;
     s->generation = e.generation;
     s->readers = e.readers;
+    s->populated_bytes = e.populated_bytes;
+    s->huge_page_bytes = e.huge_page_bytes;
+    s->spilled_bytes = e.spilled_bytes;
+    s->spill_file_bytes = e.spill_file_bytes;
+    s->page_table_bytes = -1; // of a process's own mapping
+    s->idle_ms = e.idle_ms;
+    s->state = e.state;
+    s->kept = e.kept;
     copy_string(s->tag, e.tag);
     copy_string(s->label, e.label);
 }
@@ -178,7 +186,13 @@ int list_all(cache_client &client, cache_list_callback callback, void *argument)
         char name[sizeof entry.name];
         stats_of(entry, &stats);
         copy_string(name, entry.name);
-        const cache_list_entry line{sizeof line, entry.session_id, name, entry.has_cache != 0 ? &stats : nullptr};
+        const cache_list_entry line{sizeof line,
+                                    entry.session_id,
+                                    name,
+                                    entry.has_cache != 0 ? &stats : nullptr,
+                                    entry.pids,
+                                    std::min<uint32_t>(entry.n_pids, std::size(entry.pids)),
+                                    entry.kept != 0 ? uint32_t{CACHE_SESSION_KEEP} : 0};
         calls++;
         if (const int stop = callback(&line, argument); stop != 0) return stop;
         last = {entry.session_id, entry.cache_id, 1, entry.has_cache};

@@ -112,6 +112,17 @@ typedef struct cache_client_options {
 } cache_client_options;
 #define CACHE_CLIENT_OPTIONS_INIT { (uint32_t)sizeof(cache_client_options), 0, NULL, NULL, 0 }
 
+enum cache_session_flags {
+    CACHE_SESSION_KEEP = 1 /* its caches are not dropped to make room, nor for being idle */
+};
+
+typedef struct cache_session_options {
+    uint32_t size;    /* sizeof(cache_session_options) */
+    uint32_t flags;   /* enum cache_session_flags */
+    const char *name; /* NULL, or as in cache_session_open */
+} cache_session_options;
+#define CACHE_SESSION_OPTIONS_INIT { (uint32_t)sizeof(cache_session_options), 0, NULL }
+
 enum cache_open_flags {
     CACHE_READ_ONLY = 1, /* this handle never writes: puts are CACHE_EPERM */
     CACHE_NO_CREATE = 2, /* a cache that does not exist is CACHE_ENOTFOUND, not made */
@@ -123,7 +134,8 @@ typedef struct cache_options {
     uint32_t flags;              /* enum cache_open_flags */
     uint64_t memory_limit_bytes; /* of the whole cache, index included; 0: what the server may use */
     uint64_t expected_rows;      /* row ids will mostly lie in 0..expected_rows-1; 0: not known. A hint */
-    uint32_t spill;              /* not 0: rows that memory refuses go to disk (CACHE_ENOTSUP in this version) */
+    uint32_t spill;              /* not 0: rows that memory refuses go to disk (CACHE_ENOTSUP: the server has no
+                                    spill folder). The first opener decides */
     uint32_t reserved;           /* zero */
     const char *tag;             /* NULL, or up to 64 bytes: a fingerprint of what makes the rows. Joining a cache that
                                     has another tag is CACHE_ECONFLICT; NULL joins any */
@@ -155,6 +167,14 @@ typedef struct cache_stats {
     char tag[CACHE_MAX_TAG_BYTES + 8];
     char label[CACHE_MAX_LABEL_BYTES + 1];
     int64_t readers;            /* connections that have the cache open; -1 where only the server knows (cache_stat) */
+    int64_t populated_bytes;    /* pages made and not given back, index and tables included */
+    int64_t huge_page_bytes;    /* of the data area, on huge pages */
+    int64_t spilled_bytes;      /* column bytes of the spilled rows */
+    int64_t spill_file_bytes;   /* file space lent to this cache */
+    int64_t page_table_bytes;   /* of this process, for its mappings of this cache; -1 in cache_list */
+    int64_t idle_ms;            /* since the last process left it, 0 while one has it open; -1 in cache_stat */
+    uint32_t state;             /* 1: live. 2: destroyed, its memory still mapped by somebody */
+    uint32_t kept;              /* 1: of a session made with CACHE_SESSION_KEEP; 0 in cache_stat */
 } cache_stats;
 
 /* One line of cache_list. stats is NULL for a session that has no cache yet. Valid during the callback only. */
@@ -163,6 +183,9 @@ typedef struct cache_list_entry {
     uint32_t session_id;
     const char *session_name; /* "" if the session has none */
     const cache_stats *stats;
+    const int32_t *pids;      /* processes that have the cache open or, once destroyed, still map it; by number */
+    uint32_t n_pids;          /* at most 64 are told */
+    uint32_t session_flags;   /* enum cache_session_flags */
 } cache_list_entry;
 typedef int (*cache_list_callback)(const cache_list_entry *entry, void *argument); /* not 0 ends the listing */
 
@@ -192,6 +215,10 @@ typedef struct cache_server_stats {
     char log_path[512];
     char socket_path[128];
     char server_path[512];      /* the program that serves */
+    int64_t headroom_bytes;     /* caching stops while less than this is available */
+    int64_t available_bytes;    /* the smallest of what the machine and the cgroups have left */
+    int64_t spill_limit_bytes;  /* of all spill files; 0: as much as the file system gives */
+    int64_t spill_used_bytes;   /* file space lent to caches */
 } cache_server_stats;
 
 /* ---- server and sessions --------------------------------------------------------------------------------------- */
@@ -205,6 +232,11 @@ int cache_disconnect(cache_client *client) CACHE_NOEXCEPT;
 
 /* Makes a session; *session_id is random, unique among the live ones and never 0. CACHE_ELIMIT, CACHE_ESERVER. */
 int cache_session_create(cache_client *client, uint32_t *session_id) CACHE_NOEXCEPT;
+
+/* The same with options (NULL: as cache_session_create). With a name it finds or makes the session of that name, and
+ * flags add to those it has. */
+int cache_session_create_with(cache_client *client, const cache_session_options *options,
+                              uint32_t *session_id) CACHE_NOEXCEPT;
 
 /* Gives the session of this name (1..63 bytes, no control characters), made by whoever asks first. */
 int cache_session_open(cache_client *client, const char *name, uint32_t *session_id) CACHE_NOEXCEPT;
@@ -227,8 +259,10 @@ int cache_server_stop(cache_client *client) CACHE_NOEXCEPT;
 /* ---- caches ---------------------------------------------------------------------------------------------------- */
 
 /* Opens, or makes, a cache. options may be NULL. Joining ignores nothing silently: another tag is CACHE_ECONFLICT;
- * the limit of the first opener holds (see cache_stat). The smallest limit is 1 MiB. Takes no room that writers
- * need: a process counts as writer from its first put. CACHE_ENOSESSION, CACHE_ECONFLICT, CACHE_EINVAL,
+ * the limit and the spilling of the first opener hold, and where the caller asked for another limit than 0, or for
+ * spilling, and the cache has not that, it is opened and the result is 1: cache_last_error() says how they differ.
+ * Returns 0 otherwise. The smallest limit is 1 MiB. Takes no room that writers need: a process counts as writer from
+ * its first put. CACHE_ENOSESSION, CACHE_ECONFLICT, CACHE_EINVAL,
  * CACHE_EFULL (the server has no memory for a new cache), CACHE_ENOTFOUND (with CACHE_NO_CREATE), CACHE_ENOTSUP. */
 int cache_open(cache_client *client, uint32_t session_id, uint32_t cache_id, const cache_options *options,
                cache **handle) CACHE_NOEXCEPT;
@@ -242,6 +276,16 @@ int cache_destroy(cache_client *client, uint32_t session_id, uint32_t cache_id) 
 /* Fills stats (stats->size must be set) from the region itself, without asking the server. Counts move while others
  * write; a row counts from its publication on. */
 int cache_stat(cache *handle, cache_stats *stats) CACHE_NOEXCEPT;
+
+enum cache_check_flags {
+    CACHE_CHECK_ROWS = 1 /* also each row's column table and, of spilled rows, the bytes against their CRC-32C */
+};
+typedef void (*cache_check_callback)(const char *fault, void *argument);
+
+/* Verifies what must hold in the cache's region: index against rows against counters, extents against owners, charged
+ * bytes against the limit. Read-only, on a live cache, while others write. Calls report (may be NULL) with a sentence
+ * per fault; returns the number of faults, 0: right. A flags bit that means nothing: CACHE_EINVAL. */
+int64_t cache_check(cache *handle, uint32_t flags, cache_check_callback report, void *argument) CACHE_NOEXCEPT;
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 

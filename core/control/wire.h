@@ -23,8 +23,8 @@ enum class Type : uint32_t {
     SessionCreate = 5,  // -> u.session
     SessionOpen = 6,    // u.session.name -> u.session
     SessionDestroy = 7, // u.session.session_id
-    Open = 8,           // u.open -> u.opened + 1 descriptor, read-only
-    Attach = 9,         // u.region -> u.attached + 1 descriptor, read-write
+    Open = 8,           // u.open -> u.opened + 1 descriptor, read-only; with spill 1 more, of the file, read-only
+    Attach = 9,         // u.region -> u.attached + 1 descriptor, read-write; with spill 1 more, of the file, read-write
     Stock = 10,         // u.want: look after this slot. No reply
     Close = 11,         // u.region -> status. The process's last handle on this cache is closed
     Destroy = 12,       // u.region (session and cache id) -> status
@@ -33,7 +33,9 @@ enum class Type : uint32_t {
     Stop = 15,          // -> status; then the server ends and the connection with it
     BuildBegin =
         16, // u.build (attached) -> u.build. CACHE_EBUILDING: another slot builds. The builder itself: same term
-    BuildDone = 17, // u.build -> status. Done already, by whomever: 0
+    BuildDone = 17,  // u.build -> status. Done already, by whomever: 0
+    SpillGrant = 18, // u.spill (attached): file space -> u.spill, the segment run now GRANTED to this slot. A run that
+                     // is GRANTED to it already and long enough is told again
 };
 
 struct Header {
@@ -57,7 +59,7 @@ struct Welcome {
     char version[32], program[256];
 };
 struct Session {
-    uint32_t session_id, reserved;
+    uint32_t session_id, flags; // flags: cache_session_flags, in SessionCreate and SessionOpen
     char name[64];
 };
 struct Open {
@@ -69,8 +71,10 @@ struct Open {
 };
 struct Opened {
     uint64_t region_id, region_bytes, limit_bytes;
-    uint32_t created, reserved;
+    uint32_t created, spill;    // spill: 1 if the cache spills
+    uint32_t differs, reserved; // kDiffersLimit | kDiffersSpill: the cache has another than asked for
 };
+inline constexpr uint32_t kDiffersLimit = 1, kDiffersSpill = 2;
 struct Region {
     uint64_t region_id;
     uint32_t session_id, cache_id;
@@ -82,6 +86,11 @@ struct Attached {
 struct Build {
     uint64_t region_id, term;
     uint32_t session_id, cache_id, built, reserved;
+};
+struct Spill {
+    uint64_t region_id, epoch, bytes; // bytes: needed in one run
+    uint64_t segment, len;            // reply: first segment of the run, its length in segments
+    uint32_t slot, seq;               // seq: of the grant
 };
 struct Want {
     uint64_t region_id, epoch, want;
@@ -96,15 +105,18 @@ struct Entry {
     char name[64];
     int64_t rows, rows_spilled, row_bytes, limit_bytes, charged_bytes, granted_bytes, used_bytes, dead_bytes;
     int64_t index_bytes, free_bytes, largest_free_bytes, index_levels, layouts, writers, generation, readers;
-    uint32_t huge_pages, reserved2;
+    uint32_t huge_pages, state, kept, n_pids; // state, kept: as in cache_stats; n_pids: of pids, at most kEntryPids
+    int64_t populated_bytes, huge_page_bytes, spilled_bytes, spill_file_bytes, idle_ms, attached;
     char tag[72], label[256];
+    int32_t pids[64]; // processes that have it open or mapped
 };
 struct Info {
     uint32_t port, tcp_port, workers, log_level, supervised, huge_pages;
     int32_t keeper_pid, broker_pid;
     uint32_t version_major, version_minor, version_patch, reserved;
     int64_t generation, memory_limit_bytes, memory_used_bytes, sessions, caches, clients, messages;
-    char hostname[64], spill_dir[512], backing_reason[256], log_path[384], program[384];
+    int64_t headroom_bytes, available_bytes, spill_limit_bytes, spill_used_bytes;
+    char hostname[64], spill_dir[512], backing_reason[256], log_path[384], program[376];
 };
 
 struct Message {
@@ -119,6 +131,7 @@ struct Message {
         Attached attached;
         Build build;
         Want want;
+        Spill spill;
         List list;
         Entry entry;
         Info info;

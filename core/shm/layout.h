@@ -6,6 +6,7 @@
 //   offset 0        RegionHeader      8 KiB   constants, hot words, index levels, layout table
 //   slots_offset    Slot[slots]               one per writing process: rings and wait words
 //   table_offset    Extent[chunks]            one entry per 64 KiB chunk of the data area
+//   spill_offset    SpillSegment[segments]    one entry per 8 MiB of the spill file; none in a cache without spill
 //   data_offset     data (2 MiB aligned)      extents: runs of chunks holding rows or an index level
 //
 // Header and the pages of slots and table in use are populated and charged before anyone may touch them; data only
@@ -33,6 +34,8 @@ inline constexpr uint32_t kMaxLayouts = 256;
 inline constexpr uint64_t kMaxExtentChunks = (uint64_t{1} << 20) - 1; // < 64 GiB, so that `used` fits 32 bits of units
 inline constexpr uint64_t kMaxRunChunks = (uint64_t{1} << 21) - 1;    // of FREE and EMPTY runs
 inline constexpr uint64_t kMinLimitBytes = 1 << 20;
+inline constexpr uint64_t kSegmentBytes = 8 << 20; // the spill file is lent in runs of these
+inline constexpr uint64_t kStubShare = 16;         // with spill, 1/16 of the limit is kept for stubs and index levels
 
 using AtomicU64 = std::atomic<uint64_t>;
 using AtomicU32 = std::atomic<uint32_t>;
@@ -110,11 +113,13 @@ struct Want {
     bool grow;   // a level beyond the first `levels`, for a row id near Slot::want_id
     uint32_t levels;
     uint32_t chunks;
+    bool stub = false; // the extent is for stubs of spilled rows: the share kept for them may be used
     constexpr uint64_t pack() const {
-        return uint64_t(extent) << 48 | uint64_t(grow) << 49 | uint64_t(levels & 0xff) << 32 | chunks;
+        return uint64_t(extent) << 48 | uint64_t(grow) << 49 | uint64_t(stub) << 50 | uint64_t(levels & 0xff) << 32 |
+               chunks;
     }
     static constexpr Want unpack(uint64_t w) {
-        return {(w >> 48 & 1) != 0, (w >> 49 & 1) != 0, uint32_t(w >> 32) & 0xff, uint32_t(w)};
+        return {(w >> 48 & 1) != 0, (w >> 49 & 1) != 0, uint32_t(w >> 32) & 0xff, uint32_t(w), (w >> 50 & 1) != 0};
     }
 };
 
@@ -198,6 +203,25 @@ constexpr uint32_t row_check(uint32_t layout, int64_t row_id, uint64_t bytes, ui
     return uint32_t(x * 0x94d049bbu) ^ 0x6c696263u;
 }
 
+// A spilled row's stub: a RowHeader, two units long, that names a place in the spill file. There the row stands as it
+// would in an extent at residue 0: header, column table if it carries one, columns, then zeros to a multiple of 16.
+inline constexpr uint32_t kSpilledRow = 0x80000000; // in RowHeader::layout, its upper 8 bits: 0x80
+struct SpillStub {
+    uint64_t offset; // in the spill file, a multiple of 16
+    uint64_t bytes;  // of the image there, a multiple of 16
+    uint32_t crc;    // CRC-32C of the image
+
+    static constexpr bool is(uint32_t layout) { return layout >> 24 == kSpilledRow >> 24; }
+    // {layout: 0x80 | offset units, upper 24 bits}, {bytes: offset units, lower 32 bits | image units}, {n_columns:
+    // crc}
+    constexpr uint32_t layout_word() const { return kSpilledRow | uint32_t(offset / kUnitBytes >> 32 & 0xffffff); }
+    constexpr uint64_t bytes_word() const { return offset / kUnitBytes << 32 | (bytes / kUnitBytes & 0xffffffff); }
+    static constexpr SpillStub unpack(uint32_t layout, uint64_t bytes, uint32_t n_columns) {
+        return {((uint64_t{layout} & 0xffffff) << 32 | bytes >> 32) * kUnitBytes, (bytes & 0xffffffff) * kUnitBytes,
+                n_columns};
+    }
+};
+
 // A column table: ColumnEntry[n_columns], then the shapes (int64) one after the other, then padding to 16 bytes.
 struct ColumnEntry {
     uint64_t bytes;
@@ -211,6 +235,19 @@ inline constexpr uint64_t kBigColumnBytes = 256; // columns from here on start o
 inline constexpr uint64_t column_alignment(uint64_t bytes) {
     return bytes >= kBigColumnBytes ? 64 : 16;
 }
+
+// ---- spill
+// The word is an Extent's, with len in segments; only a run's head means anything. States as in memory: EMPTY no file
+// space | BUSY being allocated or punched | FREE | GRANTED(s) by SpillGrant | HELD(s) by the client's CAS | SEALED.
+// INDEX does not occur. Places are handed out from the start of a run by its holder.
+struct alignas(kCacheLine) SpillSegment {
+    AtomicU64 own;   // ExtentWord: the truth
+    AtomicU64 used;  // bytes handed out, a multiple of 16; the holder, under its mutex; B once the holder is dead
+    AtomicU64 rows;  // published stubs that point here; fetch_add by the holder; recovery counts
+    AtomicU64 bytes; // column bytes of these rows
+    uint64_t reserved[4];
+};
+static_assert(sizeof(SpillSegment) == 64);
 
 // ---- header
 // -----------------------------------------------------------------------------------------------------------
@@ -263,20 +300,31 @@ struct RegionHeader {
     AtomicU32 build_futex;              // +1 rel by B at each change of builder and built, then wake
     uint32_t reserved4;
     uint64_t reserved5[4];
+    // line 5: spill; the first two are constants, 0 in a cache without
+    alignas(kCacheLine) uint64_t spill_offset;
+    uint64_t spill_segments; // entries of the table
+    AtomicU64 spill_top;     // entries [0, spill_top) have pages; B, rel
+    AtomicU64 spill_refused; // hint: runs of so many segments and more are refused just now; 0 = none known. B
+    uint64_t reserved6[4];
     // tables
     Level level[kMaxLevels];       // B
     AtomicU64 layout[kMaxLayouts]; // IndexEntry of a layout row, CAS from 0 [publish]; C
     char tag[72];                  // ended by 0; written before magic
     char label[256];
 };
-enum RegionFlags : uint32_t { kRegionHuge = 1, kRegionBuild = 2 /* rows are appended, not put */ };
+enum RegionFlags : uint32_t {
+    kRegionHuge = 1,
+    kRegionBuild = 2, // rows are appended, not put
+    kRegionSpill = 4  // rows that memory refuses go to a file
+};
 inline constexpr uint64_t kHeaderBytes = 8192;
 static_assert(sizeof(RegionHeader) <= kHeaderBytes);
 static_assert(std::is_standard_layout_v<RegionHeader> && std::is_standard_layout_v<Slot> &&
               std::is_standard_layout_v<Extent>);
 static_assert(offsetof(RegionHeader, data_offset) == 64 && offsetof(RegionHeader, state) == 128 &&
               offsetof(RegionHeader, schema) == 192 && offsetof(RegionHeader, next) == 256 &&
-              offsetof(RegionHeader, level) == 320 && offsetof(RegionHeader, layout) == 320 + 32 * kMaxLevels);
+              offsetof(RegionHeader, spill_offset) == 320 && offsetof(RegionHeader, level) == 384 &&
+              offsetof(RegionHeader, layout) == 384 + 32 * kMaxLevels);
 static_assert(offsetof(Slot, futex) == 64 && offsetof(Slot, want) == 128 && offsetof(Slot, grant) == 192);
 static_assert(offsetof(Extent, bump) == 8 && offsetof(Extent, rows) == 16 && offsetof(Extent, bytes) == 24);
 
@@ -288,6 +336,9 @@ constexpr uint64_t layout_stamp() {
                               sizeof(Extent),
                               sizeof(RowHeader),
                               sizeof(ColumnEntry),
+                              sizeof(SpillSegment),
+                              kSegmentBytes,
+                              kSpilledRow,
                               sizeof(Level),
                               kChunkBytes,
                               kHugeBytes,
