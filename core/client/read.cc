@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading rows: no lock, no system call, no message. What stands in the region was written by another process: each
 // number is read once, checked, and then the checked copy is used.
-#include "core/client/cache.h"
+#include "core/client/read_usual.h"
 
 #include "core/common/error.h"
 
@@ -13,15 +13,6 @@ namespace {
 
 constexpr size_t kBlock = 32; // rows looked up together: enough to hide a cache miss, few enough to stay in L1
 
-// A row that was found and checked.
-struct FoundRow {
-    const char *row = nullptr;      // its header
-    const Layout *layout = nullptr; // null: the row carries its column table
-    uint64_t bytes = 0;
-    uint32_t n_columns = 0;
-    uint32_t residue = 0;
-};
-
 int corrupt(const cache &handle, int64_t row_id, uint64_t offset, const char *what) {
     return fail(CACHE_ECORRUPT, "row %lld of cache %u of session %u, at %llu of its region: %s",
                 static_cast<long long>(row_id), handle.open->id.cache_id, handle.open->id.session_id,
@@ -29,7 +20,7 @@ int corrupt(const cache &handle, int64_t row_id, uint64_t offset, const char *wh
 }
 
 // Checks the row whose header, inside the region and with this id, the index gave.
-inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
+[[gnu::noinline]] int check_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
     const char *const row = region.map.base() + offset;
     // Each field once, into a register: somebody may be changing them.
     const auto &shared = *reinterpret_cast<const RowHeader *>(row);
@@ -60,18 +51,10 @@ inline int check_row(cache &handle, Region &region, uint64_t offset, int64_t row
     return 0;
 }
 
-void fill_view(cache &handle, int64_t row_id, const FoundRow &found, cache_view *view) {
-    *view = {&handle,
-             row_id,
-             {reinterpret_cast<uintptr_t>(found.row), reinterpret_cast<uintptr_t>(found.layout), found.bytes,
-              uint64_t{found.residue} << 32 | found.n_columns, 0, 0}};
-}
-
 bool column_of(const FoundRow &found, uint32_t i, cache_column *column) {
     if (i >= found.n_columns) return false;
     if (found.layout == nullptr) return read_inline_column(found.row, found.bytes, found.n_columns, i, column);
-    found.layout->describe(i, column);
-    column->data = const_cast<char *>(found.row) + found.layout->column_offset(found.residue, i);
+    found.layout->describe(found.row, found.residue, i, column);
     return true;
 }
 
@@ -92,13 +75,30 @@ int check_ids(const int64_t *row_ids, size_t n) {
 }
 
 // The offsets of up to kBlock rows, 0 for a miss: entries first, then rows, so that the misses of the memory overlap.
+// An offset may be anything that stands in the index: look_at_row() checks it.
 void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offsets) {
+    const Index::DenseStart start = index.dense_start();
+    size_t covered = 0;
+    for (; covered < n && start.covers(row_ids[covered]); covered++) { // loads that wait for nothing, side by side
+        offsets[covered] = Index::offset_in(start.entries[row_ids[covered]]);
+        index.prefetch_header(offsets[covered]);
+    }
+    if (covered == n) return;
     for (size_t i = 0; i < n; i++)
         index.prefetch_entry(row_ids[i]);
     for (size_t i = 0; i < n; i++)
         index.prefetch_row(row_ids[i]);
     for (size_t i = 0; i < n; i++)
         offsets[i] = index.find(row_ids[i]);
+}
+
+// The row at an offset that find_block() gave: 1 a hit, 0 a miss, or an error.
+inline int look_at_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
+    if (offset == 0) return 0;
+    if (usual_row(region, offset, row_id, found)) return 1;
+    if (region.index.find(row_id) != offset) return 0;
+    const int rc = check_row(handle, region, offset, row_id, found);
+    return rc != 0 ? rc : 1;
 }
 
 // Copies one column of a checked row. The sentence of a failure names the row.
@@ -153,19 +153,19 @@ int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *vi
         const size_t count = std::min(kBlock, n - from);
         find_block(region.index, row_ids + from, count, offsets);
         for (size_t i = 0; i < count; i++) {
-            cache_view &view = views[from + i];
+            const int64_t row_id = row_ids[from + i];
             FoundRow found;
-            if (offsets[i] == 0) {
-                view = {nullptr, row_ids[from + i], {}};
-                continue;
-            }
-            if (int rc = check_row(handle, region, offsets[i], row_ids[from + i], &found); rc != 0) {
+            const int hit = look_at_row(handle, region, offsets[i], row_id, &found);
+            if (hit < 0) {
                 for (size_t rest = from + i; rest < n; rest++)
                     views[rest] = {nullptr, row_ids[rest], {}};
-                return rc;
+                return hit;
             }
-            fill_view(handle, row_ids[from + i], found, &view);
-            hits++;
+            if (hit != 0)
+                fill_view(handle, row_id, found, &views[from + i]);
+            else
+                views[from + i] = {nullptr, row_id, {}};
+            hits += hit;
         }
     }
     return hits;
@@ -186,14 +186,14 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
             const int64_t row_id = row_ids[from + i];
             if (i + 1 < count && offsets[i + 1] != 0) prefetch_bytes(region.map.base() + offsets[i + 1]);
             FoundRow row;
-            int rc = 0;
-            if (offsets[i] == 0) {
-                if (found == nullptr) error = note_miss(row_id, handle.open->id.session_id, handle.open->id.cache_id);
-            } else if (rc = check_row(handle, region, offsets[i], row_id, &row); rc == 0) {
+            const int hit = look_at_row(handle, region, offsets[i], row_id, &row);
+            int rc = hit;
+            if (hit > 0)
                 rc = gather_one(handle, row, row_id, column, dst + (from + i) * stride, stride);
-            }
-            const bool done = offsets[i] != 0 && rc == 0;
-            if (rc != 0) error = rc;
+            else if (hit == 0 && found == nullptr)
+                rc = note_miss(row_id, handle.open->id.session_id, handle.open->id.cache_id);
+            const bool done = hit > 0 && rc == 0;
+            if (rc < 0) error = rc;
             if (found != nullptr) found[from + i] = done;
             copied += done;
         }
@@ -204,13 +204,14 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
 int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *found) {
     if (!handle.live()) return handle.gone();
     if (int rc = check_ids(row_ids, n); rc != 0) return rc;
+    Index &index = handle.region->index;
     int64_t hits = 0;
     uint64_t offsets[kBlock];
     for (size_t from = 0; from < n; from += kBlock) {
         const size_t count = std::min(kBlock, n - from);
-        find_block(handle.region->index, row_ids + from, count, offsets);
+        find_block(index, row_ids + from, count, offsets);
         for (size_t i = 0; i < count; i++)
-            hits += found[from + i] = offsets[i] != 0;
+            hits += found[from + i] = index.has_id(offsets[i], row_ids[from + i]);
     }
     return hits;
 }
@@ -242,15 +243,6 @@ uint32_t view_columns(const cache_view &view) {
 }
 
 int view_column(const cache_view &view, uint32_t i, cache_column *column) {
-    // The usual case by itself, field by field: a copy of the whole view would wait for its stores.
-    const auto *const layout = reinterpret_cast<const Layout *>(view.reserved[1]);
-    const uint64_t packed = view.reserved[3]; // {residue:32 | columns:32}
-    if (layout != nullptr && i < static_cast<uint32_t>(packed)) {
-        layout->describe(i, column);
-        column->data =
-            reinterpret_cast<char *>(view.reserved[0]) + layout->column_offset(static_cast<uint32_t>(packed >> 32), i);
-        return 0;
-    }
     const FoundRow found = found_of(view);
     if (column_of(found, i, column)) return 0;
     if (i >= found.n_columns)

@@ -40,6 +40,10 @@ int Index::refresh() {
         // rel: the numbers before the pointer. Lost: another thread's reading stays
         if (!level_[k].compare_exchange_strong(seen, fresh, std::memory_order_release, std::memory_order_relaxed))
             delete fresh;
+        if (const KnownLevel &agreed = level(k); k == 0 && agreed.kind == LevelKind::Dense && agreed.first == 0) {
+            start_entries_.store(agreed.entries, std::memory_order_relaxed);
+            start_slots_.store(agreed.slots, std::memory_order_release); // rel: pairs with dense_start()
+        }
         // rel: pairs with the acquire loads of known_. Another thread may be ahead: only ever raise it
         uint32_t before = k;
         known_.compare_exchange_strong(before, k + 1, std::memory_order_release, std::memory_order_relaxed);
@@ -50,6 +54,12 @@ int Index::refresh() {
 Index::~Index() {
     for (auto &level : level_)
         delete level.load(std::memory_order_relaxed); // nobody else is left
+}
+
+bool Index::reaches_now(uint64_t offset, uint64_t bytes) const {
+    const uint64_t end = top();
+    seen_top_.store(end, std::memory_order_relaxed);
+    return offset <= end && bytes <= end - offset;
 }
 
 uint64_t Index::find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id) const {
@@ -69,8 +79,10 @@ uint64_t Index::find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id
 uint64_t Index::find_in_levels(uint32_t levels, int64_t row_id) const {
     for (uint32_t k = levels; k-- > 0;) { // newest first: most rows are there
         const KnownLevel &known_level = level(k);
-        const uint64_t offset = known_level.kind == LevelKind::Dense ? find_dense(known_level, row_id)
-                                                                     : find_hashed(known_level, k, row_id);
+        const uint64_t at = static_cast<uint64_t>(row_id) - known_level.first;
+        const uint64_t offset = known_level.kind == LevelKind::Hash ? find_hashed(known_level, k, row_id)
+                                : at < known_level.slots            ? find_dense(known_level.entries[at], row_id)
+                                                                    : 0;
         if (offset != 0) return offset;
     }
     return 0;

@@ -26,11 +26,44 @@ class Index {
     // The row's offset in the region, or 0. The header it names lies inside the region and has the id; nothing else of
     // it is checked. Wait-free.
     uint64_t find(int64_t row_id) {
+        const DenseStart start = dense_start();
+        if (start.covers(row_id)) return find_dense(start.entries[row_id], row_id);
         look_for_levels();
-        const uint32_t levels = known_.load(std::memory_order_acquire);
-        if (levels != 1) return find_in_levels(levels, row_id);
-        const KnownLevel &only = level(0); // the usual case: dense ids, as many as expected
-        return only.kind == LevelKind::Dense ? find_dense(only, row_id) : find_hashed(only, 0, row_id);
+        return find_in_levels(known_.load(std::memory_order_acquire), row_id);
+    }
+
+    // The first level where it is dense, which it is as soon as ids from 0 on are stored: the usual case. The place of
+    // an id that it covers is this id's alone, so that no other level need be asked.
+    struct DenseStart {
+        const AtomicU64 *entries;
+        uint64_t slots; // 0: no such level is known
+        bool covers(int64_t row_id) const { return static_cast<uint64_t>(row_id) < slots; }
+    };
+    DenseStart dense_start() const {
+        // acq: pairs with refresh(): the entries' place before their number
+        const uint64_t slots = start_slots_.load(std::memory_order_acquire);
+        return {start_entries_.load(std::memory_order_relaxed), slots};
+    }
+    // An id's entry loaded: 0, or where a row is said to be. Nothing of that is checked: see room_at() and has_id().
+    static uint64_t offset_in(const AtomicU64 &entry) {
+        // acq [publish] pairs with insert(): the row's bytes were written before
+        return IndexEntry::offset(entry.load(std::memory_order_acquire));
+    }
+    // Bytes from `offset` on that may be touched by what this process has seen; fewer than a header: no row, or ask
+    // find(), which looks again.
+    uint64_t room_at(uint64_t offset) const {
+        const uint64_t end = seen_top_.load(std::memory_order_relaxed);
+        return offset >= data_offset_ && offset <= end ? end - offset : 0;
+    }
+
+    // True if a row with this id stands at `offset`, which may be anything.
+    bool has_id(uint64_t offset, int64_t row_id) const {
+        return offset >= data_offset_ && reaches(offset, sizeof(RowHeader)) && header_id(offset) == row_id;
+    }
+    // Fetch ahead what is looked at next of the row there; no offset does harm.
+    void prefetch_header(uint64_t offset) const {
+        __builtin_prefetch(rows_ + offset);
+        __builtin_prefetch(rows_ + offset + kCacheLine); // where big columns begin
     }
 
     // Fetch ahead the entry of a row, then, from the entry, the row itself. Hints.
@@ -65,11 +98,8 @@ class Index {
     // True if [offset, offset + bytes) may be touched. Mostly decided by what was seen before: top_bytes only grows, so
     // an old copy says no too often, never yes.
     bool reaches(uint64_t offset, uint64_t bytes) const {
-        uint64_t end = seen_top_.load(std::memory_order_relaxed);
-        if (offset <= end && bytes <= end - offset) return true;
-        end = top();
-        seen_top_.store(end, std::memory_order_relaxed);
-        return offset <= end && bytes <= end - offset;
+        const uint64_t end = seen_top_.load(std::memory_order_relaxed);
+        return (offset <= end && bytes <= end - offset) || reaches_now(offset, bytes);
     }
     // End of what may be touched, as a checked number.
     uint64_t top() const {
@@ -83,7 +113,9 @@ class Index {
     const char *rows_ = nullptr;
     uint64_t data_offset_ = 0, region_bytes_ = 0;
     AtomicU32 known_{0};
-    mutable AtomicU64 seen_top_{0}; // a checked copy of top_bytes, maybe an older one
+    mutable AtomicU64 seen_top_{0};                         // a checked copy of top_bytes, maybe an older one
+    std::atomic<const AtomicU64 *> start_entries_{nullptr}; // of DenseStart
+    AtomicU64 start_slots_{0};
     // Made by whichever thread sees a level first, never changed: all threads use one reading of the shared numbers.
     std::atomic<const KnownLevel *> level_[kMaxLevels] = {};
 
@@ -92,15 +124,11 @@ class Index {
         if (header_->levels.load(std::memory_order_relaxed) != known_.load(std::memory_order_relaxed)) refresh();
     }
     int64_t header_id(uint64_t offset) const { return reinterpret_cast<const RowHeader *>(rows_ + offset)->row_id; }
-    uint64_t find_dense(const KnownLevel &dense, int64_t row_id) const {
-        const uint64_t at = static_cast<uint64_t>(row_id) - dense.first;
-        if (at >= dense.slots) return 0;
-        // acq [publish] pairs with insert(): the row's bytes were written before
-        const uint64_t e = dense.entries[at].load(std::memory_order_acquire);
-        if (e == 0) return 0;
-        const uint64_t offset = row_offset(e);
-        return offset != 0 && header_id(offset) == row_id ? offset : 0;
+    uint64_t find_dense(const AtomicU64 &entry, int64_t row_id) const {
+        const uint64_t offset = offset_in(entry);
+        return has_id(offset, row_id) ? offset : 0;
     }
+    [[gnu::noinline, gnu::cold]] bool reaches_now(uint64_t offset, uint64_t bytes) const; // by top_bytes itself
     uint64_t find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id) const;
     uint64_t find_in_levels(uint32_t levels, int64_t row_id) const;
     Insert insert_in(uint32_t k, int64_t row_id, uint64_t offset);

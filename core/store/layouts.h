@@ -21,6 +21,11 @@ class Layouts {
         return known != nullptr ? known : load(number);
     }
 
+    // The same if this process has read it before, else null.
+    const Layout *known(uint32_t number) const {
+        return number < kMaxLayouts ? known_[number].load(std::memory_order_acquire) : nullptr; // acq as in get()
+    }
+
     // The number under which these columns are stored, or -1. Looks at the shared table too.
     int find(const cache_column *columns, uint32_t n_columns);
 

@@ -158,22 +158,22 @@ std::unique_ptr<const Layout> Layout::parse(const char *table, uint64_t bytes, u
 }
 
 void Layout::finish() {
-    const uint64_t entries_bytes = columns_.size() * sizeof(ColumnEntry);
-    shapes_ = reinterpret_cast<const int64_t *>(table() + entries_bytes);
-    uint32_t shape_at = 0;
-    for (uint32_t i = 0; i < n_columns(); i++) {
+    n_columns_ = static_cast<uint32_t>(columns_.size());
+    const auto *shape = reinterpret_cast<const int64_t *>(table() + columns_.size() * sizeof(ColumnEntry));
+    for (uint32_t i = 0; i < n_columns_; i++) {
         ColumnEntry entry{};
         memcpy(&entry, table() + i * sizeof entry, sizeof entry);
-        columns_[i] = {entry.bytes, entry.dtype, entry.ndim, shape_at, {}};
-        shape_at += entry.ndim;
+        const int64_t *const extents = entry.ndim != 0 ? shape : nullptr;
+        columns_[i] = {{nullptr, entry.bytes, extents, entry.dtype, entry.ndim, {0, 0, 0, 0}}, {}};
+        shape += entry.ndim;
         column_bytes_ += entry.bytes;
     }
     for (uint32_t residue = 0; residue < 4; residue++) {
         uint64_t at = residue * kUnitBytes + sizeof(RowHeader);
         for (Column &c : columns_) {
-            at = round_up(at, column_alignment(c.bytes));
+            at = round_up(at, column_alignment(c.described.bytes));
             c.offset[residue] = at - residue * kUnitBytes;
-            at += c.bytes;
+            at += c.described.bytes;
         }
         row_bytes_[residue] = at - residue * kUnitBytes;
     }
@@ -183,9 +183,9 @@ uint64_t Layout::place(uint32_t residue, uint32_t i, bool in_line) const {
     const uint64_t skew = residue * kUnitBytes;
     uint64_t at = skew + sizeof(RowHeader) + (in_line ? table_bytes() : 0);
     for (uint32_t c = 0; c < n_columns(); c++) {
-        at = round_up(at, column_alignment(columns_[c].bytes));
+        at = round_up(at, column_alignment(columns_[c].described.bytes));
         if (c == i) return at - skew;
-        at += columns_[c].bytes;
+        at += columns_[c].described.bytes;
     }
     return at - skew;
 }

@@ -35,10 +35,10 @@ class Layout {
     // From a column table in shared memory, `bytes` of it readable; null if it is impossible.
     static std::unique_ptr<const Layout> parse(const char *table, uint64_t bytes, uint32_t n_columns);
 
-    uint32_t n_columns() const { return static_cast<uint32_t>(columns_.size()); }
+    uint32_t n_columns() const { return n_columns_; }
     // True if these columns have this layout and are, apart from their data, all that check_columns() asks for.
     bool matches(const cache_column *columns, uint32_t n_columns) const {
-        if (n_columns != columns_.size()) return false;
+        if (n_columns != n_columns_) return false;
         for (uint32_t i = 0; i < n_columns; i++)
             if (!matches_one(columns_[i], columns[i])) return false;
         return true;
@@ -56,22 +56,22 @@ class Layout {
     }
     // Column i's place from the start of the header.
     uint64_t column_offset(uint32_t residue, uint32_t i) const { return columns_[i].offset[residue]; }
-    uint64_t column_bytes_of(uint32_t i) const { return columns_[i].bytes; }
+    uint64_t column_bytes_of(uint32_t i) const { return columns_[i].described.bytes; }
     uint64_t column_offset_in_line(uint32_t residue, uint32_t i) const { return place(residue, i, true); }
-    void describe(uint32_t i, cache_column *column) const {
+    // Column i of a row that starts at `row`, at `residue`.
+    void describe(const char *row, uint32_t residue, uint32_t i, cache_column *column) const {
         const Column &c = columns_[i];
-        *column = {nullptr, c.bytes, c.ndim != 0 ? shapes_ + c.shape_at : nullptr, c.dtype, c.ndim, {0, 0, 0, 0}};
+        *column = c.described;
+        column->data = const_cast<char *>(row) + c.offset[residue];
     }
 
   private:
     struct Column {
-        uint64_t bytes;
-        uint32_t dtype, ndim;
-        uint32_t shape_at;
+        cache_column described; // all but its data; the shape stands in table_
         uint64_t offset[4];
     };
     std::vector<uint64_t> table_;
-    const int64_t *shapes_ = nullptr; // in table_
+    uint32_t n_columns_ = 0;
     std::vector<Column> columns_;
     uint64_t row_bytes_[4] = {};
     uint64_t column_bytes_ = 0;
@@ -80,11 +80,12 @@ class Layout {
     // Offset of column i (i == n_columns(): the end of the row's last column).
     uint64_t place(uint32_t residue, uint32_t i, bool in_line) const;
     bool matches_one(const Column &mine, const cache_column &column) const {
-        if (mine.bytes != column.bytes || mine.dtype != column.dtype || mine.ndim != column.ndim ||
-            (column.shape == nullptr && mine.ndim != 0))
+        const cache_column &is = mine.described;
+        if (is.bytes != column.bytes || is.dtype != column.dtype || is.ndim != column.ndim ||
+            (column.shape == nullptr && is.ndim != 0))
             return false;
-        for (uint32_t d = 0; d < mine.ndim; d++)
-            if (shapes_[mine.shape_at + d] != column.shape[d]) return false;
+        for (uint32_t d = 0; d < is.ndim; d++)
+            if (is.shape[d] != column.shape[d]) return false;
         return true;
     }
 };

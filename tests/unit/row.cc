@@ -173,7 +173,7 @@ Test(layout, a_table_read_back_is_the_same_layout) {
     cr_assert_eq(read->column_bytes(), made->column_bytes());
     for (uint32_t i = 0; i < columns.n(); i++) {
         cache_column got;
-        read->describe(i, &got);
+        read->describe(nullptr, 0, i, &got);
         cr_assert(got.dtype == columns.list[i].dtype && got.ndim == columns.list[i].ndim &&
                   got.bytes == columns.list[i].bytes);
         for (uint32_t d = 0; d < got.ndim; d++)
@@ -218,7 +218,7 @@ Test(layout, a_damaged_table_is_refused_or_still_consistent) {
         if (!read) continue;
         for (uint32_t i = 0; i < read->n_columns(); i++) {
             cache_column c;
-            read->describe(i, &c);
+            read->describe(nullptr, 0, i, &c);
             uint64_t product = dtype_bytes(c.dtype);
             for (uint32_t d = 0; d < c.ndim; d++)
                 product *= uint64_t(c.shape[d]);
