@@ -4,6 +4,7 @@
 // find() is wait-free; insert() is lock-free: a lost CAS means another writer has published.
 #pragma once
 
+#include "core/common/pause.h"
 #include "core/shm/layout.h"
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class Index {
     // The first level where it is dense, which it is as soon as ids from 0 on are stored: the usual case. The place of
     // an id that it covers is this id's alone, so that no other level need be asked.
     struct DenseStart {
-        const AtomicU64 *entries;
+        AtomicU64 *entries;
         uint64_t slots; // 0: no such level is known
         bool covers(int64_t row_id) const { return static_cast<uint64_t>(row_id) < slots; }
     };
@@ -74,6 +75,11 @@ class Index {
     // Publishes `offset` for row_id: every byte of the row written before is visible to whoever finds it [publish].
     // NoRoom: all levels passed, ask for another; *levels is how many were passed.
     Insert insert(int64_t row_id, uint64_t offset, uint32_t *levels);
+    // The usual case of insert() by itself: an id of the dense start, not there yet. False: nothing was done.
+    bool insert_usual(int64_t row_id, uint64_t offset) {
+        const DenseStart start = dense_start();
+        return start.covers(row_id) && Index::publish_at(start.entries[row_id], row_id, offset);
+    }
 
     // True if the index holds exactly this offset for this id: the row is live.
     bool holds(int64_t row_id, uint64_t offset);
@@ -113,8 +119,8 @@ class Index {
     const char *rows_ = nullptr;
     uint64_t data_offset_ = 0, region_bytes_ = 0;
     AtomicU32 known_{0};
-    mutable AtomicU64 seen_top_{0};                         // a checked copy of top_bytes, maybe an older one
-    std::atomic<const AtomicU64 *> start_entries_{nullptr}; // of DenseStart
+    mutable AtomicU64 seen_top_{0};                   // a checked copy of top_bytes, maybe an older one
+    std::atomic<AtomicU64 *> start_entries_{nullptr}; // of DenseStart
     AtomicU64 start_slots_{0};
     // Made by whichever thread sees a level first, never changed: all threads use one reading of the shared numbers.
     std::atomic<const KnownLevel *> level_[kMaxLevels] = {};
@@ -131,6 +137,13 @@ class Index {
     [[gnu::noinline, gnu::cold]] bool reaches_now(uint64_t offset, uint64_t bytes) const; // by top_bytes itself
     uint64_t find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id) const;
     uint64_t find_in_levels(uint32_t levels, int64_t row_id) const;
+    static bool publish_at(AtomicU64 &entry, int64_t row_id, uint64_t offset) {
+        uint64_t empty = 0;
+        LIBCACHE_PAUSE("index.insert.1");
+        // rel [publish] as in insert_at()
+        return entry.compare_exchange_strong(empty, IndexEntry::pack(index_hash(row_id, 0), offset),
+                                             std::memory_order_release, std::memory_order_relaxed);
+    }
     Insert insert_in(uint32_t k, int64_t row_id, uint64_t offset);
     Insert insert_at(AtomicU64 &entry, uint64_t mine, int64_t row_id);
 };

@@ -26,6 +26,12 @@ class Layouts {
         return number < kMaxLayouts ? known_[number].load(std::memory_order_acquire) : nullptr; // acq as in get()
     }
 
+    // The layout that was found last and its number, or null: data sets have one, mostly.
+    const Layout *last_found(uint32_t *number) const {
+        *number = last_found_.load(std::memory_order_relaxed);
+        return known(*number);
+    }
+
     // The number under which these columns are stored, or -1. Looks at the shared table too.
     int find(const cache_column *columns, uint32_t n_columns);
 
@@ -40,7 +46,7 @@ class Layouts {
     const char *rows_ = nullptr;
     uint64_t data_offset_ = 0, region_bytes_ = 0;
     std::atomic<const Layout *> known_[kMaxLayouts] = {};
-    AtomicU32 last_found_{0}; // a hint: data sets have one layout, mostly
+    AtomicU32 last_found_{0}; // a hint
 
     const Layout *load(uint32_t number);
 };

@@ -149,6 +149,41 @@ int Writer::place(const Row &row, Place *place) {
     }
 }
 
+bool Writer::place_usual(const Layout &layout, uint32_t number, int64_t row_id, Place *place) {
+    std::lock_guard lock(mutex_);
+    Held *const held = current_;
+    if (held == nullptr || !held->holes.empty()) return false;
+    Extent &extent = *map_.extent(held->chunk);
+    const uint32_t at = held->used;
+    const uint32_t residue = at % 4; // extents begin on 64 KiB
+    const uint64_t bytes = layout.row_bytes(residue, false);
+    const uint32_t units = static_cast<uint32_t>(round_up(bytes, kUnitBytes) / kUnitBytes);
+    uint64_t seen = extent.bump.load(std::memory_order_relaxed); // as in use()
+    const Bump bump = Bump::unpack(seen);
+    const uint64_t end = uint64_t{at} + units; // none is made of a `used` that is not ours
+    if (bump.used != at || end > std::min(bump.limit, held->units) || end * kUnitBytes > held->populated) return false;
+    place->offset = map_.chunk_offset(held->chunk) + uint64_t{at} * kUnitBytes;
+    place->address = map_.base() + place->offset;
+    place->row_id = row_id;
+    place->held = held;
+    place->units = units;
+    place->column_bytes = layout.column_bytes();
+    *reinterpret_cast<RowHeader *>(place->address) = {
+        units, number, row_id, bytes, layout.n_columns(), row_check(number, row_id, bytes, layout.n_columns())};
+    LIBCACHE_PAUSE("writer.use.3");
+    // rel [walk]: as in use()
+    if (!extent.bump.compare_exchange_strong(seen, Bump{at + units, bump.limit}.pack(), std::memory_order_release,
+                                             std::memory_order_relaxed))
+        return false;
+    LIBCACHE_PAUSE("writer.use.4");
+    held->used = at + units;
+    held->started++;
+    // Not a read-modify-write: all writers of this word hold this mutex
+    extent.bytes.store(extent.bytes.load(std::memory_order_relaxed) + place->column_bytes, std::memory_order_relaxed);
+    prefetch_ahead(*place, held->populated - end * kUnitBytes);
+    return true;
+}
+
 // A row was published: its flight ends. Not under the mutex.
 void Writer::count_row(Held &held) {
     LIBCACHE_PAUSE("writer.publish.1");
@@ -159,6 +194,7 @@ void Writer::count_row(Held &held) {
 }
 
 int Writer::publish(const Place &place) {
+    if (index_.insert_usual(place.row_id, place.offset)) return count_row(*place.held), 0;
     Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;

@@ -64,6 +64,9 @@ class Writer {
     Writer &operator=(const Writer &) = delete;
 
     int place(const Row &row, Place *place);
+    // The usual case of place(), in few instructions: a stored layout, and room in the extent at hand whose pages are
+    // there. False: nothing was done.
+    bool place_usual(const Layout &layout, uint32_t number, int64_t row_id, Place *place);
     // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
     int publish(const Place &place);
     void give_back(const Place &place);
