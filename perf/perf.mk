@@ -12,8 +12,8 @@ BENCH_FLAGS ?= --benchmark_repetitions=5 --benchmark_enable_random_interleaving=
 perf_support_obj := $(call objects,$(wildcard perf/support/*.cc))
 cache_perf_obj := $(call objects,$(wildcard perf/cache_perf/*.cc))
 bench_obj := $(call objects,$(wildcard perf/bench/*.cc))
-# What makes the server's pages, for the floor of a first epoch.
-bench_core_obj := $(call objects,core/shm/backing.cc core/shm/region.cc core/common/error.cc core/control/socket.cc)
+# What makes the server's pages, for the floor of a first epoch, and parts measured by themselves.
+bench_core_obj := $(call objects,core/shm/backing.cc core/shm/region.cc core/store/row.cc core/common/error.cc core/control/socket.cc)
 
 # Figures are read with the flags they were made with.
 $(OBJ)/perf/support/machine.o: override CPPFLAGS += -DPERF_BUILD_FLAGS='"$(strip $(OPT) $(SANFLAGS))"'

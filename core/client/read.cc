@@ -84,20 +84,22 @@ void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offset
         index.prefetch_header(offsets[covered]);
     }
     if (covered == n) return;
+    index.look_for_levels();
     for (size_t i = 0; i < n; i++)
         index.prefetch_entry(row_ids[i]);
-    for (size_t i = 0; i < n; i++)
-        index.prefetch_row(row_ids[i]);
-    for (size_t i = 0; i < n; i++)
-        offsets[i] = index.find(row_ids[i]);
+    for (size_t i = 0; i < n; i++) {
+        offsets[i] = index.candidate(row_ids[i]);
+        index.prefetch_header(offsets[i]);
+    }
 }
 
 // The row at an offset that find_block() gave: 1 a hit, 0 a miss, or an error.
 inline int look_at_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
     if (offset == 0) return 0;
     if (usual_row(region, offset, row_id, found)) return 1;
-    if (region.index.find(row_id) != offset) return 0;
-    const int rc = check_row(handle, region, offset, row_id, found);
+    const uint64_t checked = region.index.find(row_id);
+    if (checked == 0) return 0;
+    const int rc = check_row(handle, region, checked, row_id, found);
     return rc != 0 ? rc : 1;
 }
 
@@ -211,7 +213,8 @@ int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *
         const size_t count = std::min(kBlock, n - from);
         find_block(index, row_ids + from, count, offsets);
         for (size_t i = 0; i < count; i++)
-            hits += found[from + i] = index.has_id(offsets[i], row_ids[from + i]);
+            hits += found[from + i] =
+                index.has_id(offsets[i], row_ids[from + i]) || (offsets[i] != 0 && index.find(row_ids[from + i]) != 0);
     }
     return hits;
 }

@@ -65,9 +65,8 @@ bool Index::reaches_now(uint64_t offset, uint64_t bytes) const {
 uint64_t Index::find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id) const {
     const uint64_t hash = index_hash(row_id, k);
     const AtomicU64 *const window = hashed.entries + index_window(hash, hashed.slots);
-    __builtin_prefetch(window + kWindow / 2); // its second line
     for (uint64_t i = 0; i < kWindow; i++) {
-        const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as in find_dense()
+        const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as in offset_in()
         if (e == 0) return 0;                                         // ends this level: windows fill in order
         if (IndexEntry::tag(e) != (hash & 0xffff)) continue;
         const uint64_t offset = row_offset(e);
@@ -77,6 +76,7 @@ uint64_t Index::find_hashed(const KnownLevel &hashed, uint32_t k, int64_t row_id
 }
 
 uint64_t Index::find_in_levels(uint32_t levels, int64_t row_id) const {
+    prefetch_entry(row_id);               // of a few levels at once: most look-ups go past the newest one
     for (uint32_t k = levels; k-- > 0;) { // newest first: most rows are there
         const KnownLevel &known_level = level(k);
         const uint64_t at = static_cast<uint64_t>(row_id) - known_level.first;
@@ -89,45 +89,37 @@ uint64_t Index::find_in_levels(uint32_t levels, int64_t row_id) const {
 }
 
 void Index::prefetch_entry(int64_t row_id) const {
-    for (uint32_t k = known(); k-- > 0;) {
+    constexpr uint32_t kAhead = 3; // levels double: seven of eight rows are in these
+    const uint32_t levels = known();
+    for (uint32_t k = levels; k-- > 0 && k + kAhead >= levels;) {
         const KnownLevel &l = level(k);
-        if (l.kind == LevelKind::Dense) {
-            const uint64_t at = static_cast<uint64_t>(row_id) - l.first;
-            if (at >= l.slots) continue;
+        if (l.kind == LevelKind::Hash) {
+            const AtomicU64 *const window = l.entries + index_window(index_hash(row_id, k), l.slots);
+            __builtin_prefetch(window);
+            __builtin_prefetch(window + kWindow / 2); // its second line
+        } else if (const uint64_t at = static_cast<uint64_t>(row_id) - l.first; at < l.slots) {
             __builtin_prefetch(&l.entries[at]);
-        } else {
-            __builtin_prefetch(&l.entries[index_window(index_hash(row_id, k), l.slots)]);
         }
-        return; // the newest level that may hold it
     }
 }
 
-void Index::prefetch_row(int64_t row_id) const {
+uint64_t Index::candidate(int64_t row_id) const {
     for (uint32_t k = known(); k-- > 0;) {
         const KnownLevel &l = level(k);
-        uint64_t e = 0;
         if (l.kind == LevelKind::Dense) {
             const uint64_t at = static_cast<uint64_t>(row_id) - l.first;
-            // rlx: only a hint is made of it
-            if (at < l.slots) e = l.entries[at].load(std::memory_order_relaxed);
-        } else {
-            const uint64_t hash = index_hash(row_id, k);
-            const AtomicU64 *const window = l.entries + index_window(hash, l.slots);
-            for (uint64_t i = 0; i < kWindow; i++) {
-                const uint64_t seen = window[i].load(std::memory_order_relaxed); // a hint
-                if (seen == 0) break;
-                if (IndexEntry::tag(seen) == (hash & 0xffff)) {
-                    e = seen;
-                    break;
-                }
-            }
+            if (const uint64_t offset = at < l.slots ? offset_in(l.entries[at]) : 0; offset != 0) return offset;
+            continue;
         }
-        if (e == 0) continue;
-        const char *const row = rows_ + IndexEntry::offset(e); // never read here: a wrong address does no harm
-        __builtin_prefetch(row);
-        __builtin_prefetch(row + kCacheLine);
-        return;
+        const uint64_t hash = index_hash(row_id, k);
+        const AtomicU64 *const window = l.entries + index_window(hash, l.slots);
+        for (uint64_t i = 0; i < kWindow; i++) {
+            const uint64_t e = window[i].load(std::memory_order_acquire); // [publish] as in offset_in()
+            if (e == 0) break;
+            if (IndexEntry::tag(e) == (hash & 0xffff)) return IndexEntry::offset(e);
+        }
     }
+    return 0;
 }
 
 Index::Insert Index::insert_at(AtomicU64 &entry, uint64_t mine, int64_t row_id) {

@@ -67,9 +67,11 @@ class Index {
         __builtin_prefetch(rows_ + offset + kCacheLine); // where big columns begin
     }
 
-    // Fetch ahead the entry of a row, then, from the entry, the row itself. Hints.
+    // Fetch ahead where the row's entry may be. A hint.
     void prefetch_entry(int64_t row_id) const;
-    void prefetch_row(int64_t row_id) const;
+    // Where the row most likely is, by its entry alone: 0, no level has it; else anything, to be checked with has_id().
+    // If that says no, only find() knows.
+    uint64_t candidate(int64_t row_id) const;
 
     enum class Insert { Won, Present, NoRoom };
     // Publishes `offset` for row_id: every byte of the row written before is visible to whoever finds it [publish].
@@ -91,6 +93,11 @@ class Index {
     };
     // Looks for new levels; CACHE_ECORRUPT if one that the header counts is impossible, and ends before it.
     int refresh();
+    // The same if there is something new.
+    void look_for_levels() {
+        // rlx: an older count only hides rows published since, as if the look-up had come earlier; refresh() acquires
+        if (header_->levels.load(std::memory_order_relaxed) != known_.load(std::memory_order_relaxed)) refresh();
+    }
     uint32_t known() const { return known_.load(std::memory_order_acquire); }
     // k < known(). acq pairs with refresh(): the numbers before the pointer
     const KnownLevel &level(uint32_t k) const { return *level_[k].load(std::memory_order_acquire); }
@@ -125,10 +132,6 @@ class Index {
     // Made by whichever thread sees a level first, never changed: all threads use one reading of the shared numbers.
     std::atomic<const KnownLevel *> level_[kMaxLevels] = {};
 
-    void look_for_levels() {
-        // rlx: an older count only hides rows published since, as if the look-up had come earlier; refresh() acquires
-        if (header_->levels.load(std::memory_order_relaxed) != known_.load(std::memory_order_relaxed)) refresh();
-    }
     int64_t header_id(uint64_t offset) const { return reinterpret_cast<const RowHeader *>(rows_ + offset)->row_id; }
     uint64_t find_dense(const AtomicU64 &entry, int64_t row_id) const {
         const uint64_t offset = offset_in(entry);

@@ -37,6 +37,7 @@ int run_benchmarks() {
         bench::register_reading();
         bench::register_writing();
         bench::register_processes();
+        bench::register_parts();
         const size_t ran = benchmark::RunSpecifiedBenchmarks();
         benchmark::Shutdown();
         return ran == 0;

@@ -92,6 +92,16 @@ void get_miss(benchmark::State &state, const Workload &w) {
     count(state, kPass);
 }
 
+// The index alone: is the row there?
+void look_up(benchmark::State &state, const Workload &w) {
+    cache *const rows = full_cache(w);
+    Walk<int64_t> ids(shuffled_ids(w), kBatch);
+    uint8_t found[kBatch];
+    for (auto _ : state)
+        if (cache_contains(rows, ids.next(), kBatch, found) != kBatch) throw std::runtime_error(cache_last_error());
+    count(state, kBatch);
+}
+
 void plain_touch(benchmark::State &state, const Workload &w) {
     const char *const rows = plain_rows(w);
     Walk<uint32_t> order(shuffled(w.rows), kPass);
@@ -173,6 +183,8 @@ void register_reading() {
     for (const Workload &w : light_sets()) {
         add("G4/get", w, get);
         add("G4/floor", w, plain_touch);
+        add("index/contains", w, look_up);
+        add("index/floor", w, plain_touch);
     }
 }
 

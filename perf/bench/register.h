@@ -19,5 +19,6 @@ inline benchmark::internal::Benchmark *add(const std::string &row_and_subject, c
 void register_reading();
 void register_writing();
 void register_processes();
+void register_parts();
 
 } // namespace bench
