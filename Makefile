@@ -11,6 +11,7 @@ BUILD ?= build$(if $(SAN),/$(SAN))
 
 san_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 san_thread := -fsanitize=thread
+san_fuzzer := $(san_address) -fsanitize=fuzzer-no-link
 SANFLAGS := $(san_$(SAN))
 WARN := -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align -Werror
 OPT ?= -O2 -g
@@ -25,7 +26,8 @@ OBJ := $(BUILD)/obj
 
 objects = $(patsubst %,$(OBJ)/%.o,$(basename $(1)))
 # log.cc (spdlog) and backing.cc are the server's
-client_src := $(filter-out core/common/log.cc core/shm/backing.cc,$(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/control/*.cc core/client/*.cc))
+client_src := $(filter-out core/common/log.cc core/shm/backing.cc,$(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/spill/*.cc core/control/*.cc core/client/*.cc))
+CLIENT_LIBS := -luring -lisal # of whatever client_src is linked into
 server_src := $(wildcard core/common/*.cc core/shm/*.cc core/store/*.cc core/control/*.cc core/server/*.cc)
 capi_src := $(wildcard capi/*.cc)
 admin_src := $(wildcard capi/admin/*.cc)
@@ -50,7 +52,7 @@ $(LIB)/libcache_core.a: $(call objects,$(client_src) $(capi_src))
 $(LIB)/libcache.so.1: $(call objects,$(client_src) $(capi_src)) capi/libcache.map
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -shared -Wl,-soname,libcache.so.1 -Wl,-Bsymbolic $(if $(SAN),,-Wl,-z,defs) \
-	  -Wl,--version-script=capi/libcache.map -Wl,--no-undefined-version -o $@ $(filter %.o,$^)
+	  -Wl,--version-script=capi/libcache.map -Wl,--no-undefined-version -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
 $(LIB)/libcache.so: $(LIB)/libcache.so.1
 	ln -sf libcache.so.1 $@
 
@@ -66,12 +68,12 @@ $(BIN)/mnist_demo: $(call objects,$(wildcard capi/examples/mnist_demo*.cc)) $(LI
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lz -Wl,-rpath,'$$ORIGIN/../lib'
 
-include tests/tests.mk perf/perf.mk bindings/python/python.mk
+include tests/tests.mk tests/proof.mk perf/perf.mk perf/peers/peers.mk bindings/python/python.mk bindings/cpp/cpp.mk bindings/rust/rust.mk packaging/packaging.mk tests/abi/abi.mk
 
 # ---- what a newcomer calls ---------------------------------------------------------------------------------------------
 .PHONY: deps deps-dev demo test lint help clean
-PACKAGES := libboost1.81-dev liburing-dev libcriterion-dev libcli11-dev nlohmann-json3-dev libspdlog-dev zlib1g-dev \
-  python3 python3-pytest
+PACKAGES := libboost1.81-dev liburing-dev libisal-dev libcriterion-dev libcli11-dev nlohmann-json3-dev libspdlog-dev \
+  zlib1g-dev libseccomp-dev spin strace valgrind python3 python3-pytest
 PACKAGES_DEV := clang-14 clang-format-14 clang-tidy-14 cppcheck shellcheck mandoc libclang-rt-14-dev
 PACKAGES_BENCH := libbenchmark-dev liblmdb-dev
 deps:
@@ -83,16 +85,16 @@ demo: deps
 	@$(MAKE) --no-print-directory -s all
 	@$(BIN)/mnist_demo
 
-test: deps deps-python
+test: deps deps-python deps-packaging
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all tests python
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-asan
 	@$(MAKE) --no-print-directory -s -j$$(nproc) tests-tsan
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)/address --sanitized $(BUILD)/thread
 
 lint_src := $(wildcard core/*/*.cc capi/*.cc capi/admin/*.cc capi/examples/*.cc)
-lint_sh := .ci/run tests/install_packages $(wildcard perf/syscalls/count)
+lint_sh := .ci/run tests/install_packages $(wildcard perf/syscalls/count) packaging/make_deb packaging/completion.bash tests/abi/keep_first tests/abi/compare_binaries
 lint: deps-dev
-	@clang-format-14 --dry-run -Werror $(lint_src) $(wildcard core/*/*.h capi/*/*.h)
+	@clang-format-14 --dry-run -Werror $(lint_src) $(wildcard core/*/*.h capi/*/*.h bindings/cpp/*.hpp bindings/cpp/*/*.cc)
 	@shellcheck $(lint_sh)
 	@cppcheck --quiet --std=c++20 --language=c++ --enable=warning,portability --inline-suppr --error-exitcode=1 \
 	  --suppressions-list=.cppcheck -I. -D_GNU_SOURCE -DCPPCHECK core capi/libcache.cc capi/admin
@@ -105,10 +107,17 @@ help:
 	@echo 'make demo     MNIST through the cache, every byte checked; installs what is missing'
 	@echo 'make test     builds and runs every test; installs what is missing'
 	@echo 'make python   the Python package in $(BUILD)/python'
+	@echo 'make test-mindspore: libcache.mindspore with MindSpore itself, in a virtual environment (1 GB)'
+	@echo 'make cpp, make rust: the examples of these bindings in $(BUILD)/examples; make deps-rust installs cargo'
 	@echo 'make bench    benchmarks beside their floors and LMDB; make bench-syscalls: system calls per row'
+	@echo 'make bench-peers, make bench-scaling: perf/RESULTS.md: libcache beside LMDB, Redis, ...; more and more of everything'
+	@echo 'make crash    kills everybody at random for DURATION (60) seconds; make soak: an hour of work, nothing may grow'
 	@echo 'make lint     clang-format, clang-tidy, cppcheck, shellcheck'
 	@echo 'make test-asan, make test-tsan: the tests under one sanitizer; SAN=address or SAN=thread builds anything so'
+	@echo 'make fuzz, make model, make mutants: the proofs of tests/proof.mk'
 	@echo 'make deps, deps-dev, deps-python, deps-torch: install packages'
+	@echo 'make install, uninstall: PREFIX=/usr/local, DESTDIR=; make deb: Debian packages; make wheel: a Python wheel'
+	@echo 'make check-abi: the C interface against the reference of tests/abi'
 	@echo 'make clean'
 
 clean:

@@ -3,6 +3,7 @@
 // libcache.h.
 #include "capi/libcache.h"
 
+#include "core/client/page_tables.h"
 #include "core/client/read_usual.h"
 #include "core/common/error.h"
 #include "core/control/paths.h"
@@ -104,7 +105,8 @@ int make_config(const cache_client_options *given, ClientConfig *config) {
     const int64_t timeout_ms = options.timeout_ms == 0 ? 60'000 : std::min<int64_t>(options.timeout_ms, 1LL << 40);
     config->timeout_ns = timeout_ms * 1'000'000;
     if (int rc = choose_port(options, &config->port); rc != 0) return rc;
-    config->own_folder = options.socket_path == nullptr;
+    const char *chosen = getenv("LIBCACHE_DIR"); // a folder that was named may be another user's
+    config->own_folder = options.socket_path == nullptr && (chosen == nullptr || *chosen == 0);
     config->socket_path =
         options.socket_path != nullptr ? options.socket_path : socket_path(server_folder(geteuid()), config->port);
     return 0;
@@ -173,13 +175,41 @@ void stats_of(const wire::Entry &e, cache_stats *s) {
     copy_string(s->label, e.label);
 }
 
+int check_session_name(const char *name) {
+    const size_t length = strlen(name);
+    if (length == 0 || length > CACHE_MAX_NAME_BYTES)
+        return fail(CACHE_EINVAL, "a session's name has 1 to %u bytes, not %zu", CACHE_MAX_NAME_BYTES, length);
+    for (size_t i = 0; i < length; i++)
+        if (static_cast<unsigned char>(name[i]) < 32 || name[i] == 127)
+            return fail(CACHE_EINVAL, "a session's name has no control characters; byte %zu is %d", i, name[i]);
+    return is_utf8(name) ? 0 : fail(CACHE_EINVAL, "the session's name is not UTF-8");
+}
+
+// `name` NULL: a new session without one.
+int make_session(cache_client &client, const char *name, uint32_t flags, uint32_t *session_id) {
+    wire::Message message{};
+    message.u.session.flags = flags;
+    if (name != nullptr) {
+        if (int rc = check_session_name(name); rc != 0) return rc;
+        memcpy(message.u.session.name, name, strlen(name));
+    }
+    const int rc = client.request(name ? wire::Type::SessionOpen : wire::Type::SessionCreate, message);
+    if (rc == 0) *session_id = message.u.session.session_id;
+    return rc;
+}
+
+// What is live comes first, then what was destroyed and is still mapped.
 int list_all(cache_client &client, cache_list_callback callback, void *argument) {
     wire::List last{};
     for (int calls = 0;;) {
         wire::Message message{};
         message.u.list = last;
         const int rc = client.request(wire::Type::List, message);
-        if (rc == CACHE_ENOTFOUND) return calls;
+        if (rc == CACHE_ENOTFOUND && last.started == wire::kListDestroyed) return calls;
+        if (rc == CACHE_ENOTFOUND) {
+            last = {0, 0, wire::kListDestroyed, 0};
+            continue;
+        }
         if (rc != 0) return rc;
         const wire::Entry &entry = message.u.entry;
         cache_stats stats;
@@ -195,7 +225,10 @@ int list_all(cache_client &client, cache_list_callback callback, void *argument)
                                     entry.kept != 0 ? uint32_t{CACHE_SESSION_KEEP} : 0};
         calls++;
         if (const int stop = callback(&line, argument); stop != 0) return stop;
-        last = {entry.session_id, entry.cache_id, 1, entry.has_cache};
+        if (last.started == wire::kListDestroyed)
+            last.reserved++;
+        else
+            last = {entry.session_id, entry.cache_id, 1, entry.has_cache};
     }
 }
 
@@ -219,6 +252,10 @@ void info_of(const cache_client &client, const wire::Info &i, cache_server_stats
     s->caches = i.caches;
     s->clients = i.clients;
     s->messages = i.messages;
+    s->headroom_bytes = i.headroom_bytes;
+    s->available_bytes = i.available_bytes;
+    s->spill_limit_bytes = i.spill_limit_bytes;
+    s->spill_used_bytes = i.spill_used_bytes;
     copy_string(s->hostname, i.hostname);
     copy_string(s->spill_dir, i.spill_dir);
     copy_string(s->backing_reason, i.backing_reason);
@@ -290,11 +327,19 @@ LIBCACHE_EXPORT int cache_disconnect(cache_client *client) noexcept {
 LIBCACHE_EXPORT int cache_session_create(cache_client *client, uint32_t *session_id) noexcept {
     if (client == nullptr) return null_argument("client");
     if (session_id == nullptr) return null_argument("session_id");
+    return guarded([&] { return make_session(*client, nullptr, 0, session_id); });
+}
+
+LIBCACHE_EXPORT int cache_session_create_with(cache_client *client, const cache_session_options *options,
+                                              uint32_t *session_id) noexcept {
+    if (client == nullptr) return null_argument("client");
+    if (session_id == nullptr) return null_argument("session_id");
     return guarded([&] {
-        wire::Message message{};
-        const int rc = client->request(wire::Type::SessionCreate, message);
-        if (rc == 0) *session_id = message.u.session.session_id;
-        return rc;
+        cache_session_options read;
+        if (int rc = copy_options(options, &read, "cache_session_options"); rc != 0) return rc;
+        if ((read.flags & ~uint32_t{CACHE_SESSION_KEEP}) != 0)
+            return fail(CACHE_EINVAL, "cache_session_options.flags 0x%x has bits that mean nothing", read.flags);
+        return make_session(*client, read.name, read.flags, session_id);
     });
 }
 
@@ -302,20 +347,7 @@ LIBCACHE_EXPORT int cache_session_open(cache_client *client, const char *name, u
     if (client == nullptr) return null_argument("client");
     if (name == nullptr) return null_argument("name");
     if (session_id == nullptr) return null_argument("session_id");
-    const size_t length = strlen(name);
-    if (length == 0 || length > CACHE_MAX_NAME_BYTES)
-        return fail(CACHE_EINVAL, "a session's name has 1 to %u bytes, not %zu", CACHE_MAX_NAME_BYTES, length);
-    for (size_t i = 0; i < length; i++)
-        if (static_cast<unsigned char>(name[i]) < 32 || name[i] == 127)
-            return fail(CACHE_EINVAL, "a session's name has no control characters; byte %zu is %d", i, name[i]);
-    if (!is_utf8(name)) return fail(CACHE_EINVAL, "the session's name is not UTF-8");
-    return guarded([&] {
-        wire::Message message{};
-        memcpy(message.u.session.name, name, length);
-        const int rc = client->request(wire::Type::SessionOpen, message);
-        if (rc == 0) *session_id = message.u.session.session_id;
-        return rc;
-    });
+    return guarded([&] { return make_session(*client, name, 0, session_id); });
 }
 
 LIBCACHE_EXPORT int cache_session_destroy(cache_client *client, uint32_t session_id) noexcept {
@@ -382,8 +414,18 @@ LIBCACHE_EXPORT int cache_stat(cache *handle, cache_stats *stats) noexcept {
     if (handle == nullptr) return null_argument("handle");
     if (stats == nullptr) return null_argument("stats");
     cache_stats all{};
-    region_statistics(handle->region->map, &all);
-    return copy_stats(all, stats, "cache_stats");
+    return guarded([&] {
+        region_statistics(handle->region->map, &all);
+        if (stats->size > offsetof(cache_stats, page_table_bytes)) // reading it costs: only for those who get it
+            all.page_table_bytes = page_table_bytes(handle->region->map.base());
+        return copy_stats(all, stats, "cache_stats");
+    });
+}
+
+LIBCACHE_EXPORT int64_t cache_check(cache *handle, uint32_t flags, cache_check_callback report,
+                                    void *argument) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return check_cache(*handle, flags, report, argument); });
 }
 
 LIBCACHE_EXPORT int cache_put(cache *handle, int64_t row_id, const cache_column *columns, uint32_t n_columns) noexcept {
@@ -411,7 +453,7 @@ LIBCACHE_EXPORT int cache_abort(cache_reservation *reservation) noexcept {
 
 LIBCACHE_EXPORT int cache_flush(cache *handle) noexcept {
     if (handle == nullptr) return null_argument("handle");
-    return handle->live() ? 0 : handle->gone();
+    return guarded([&] { return flush_rows(*handle); });
 }
 
 LIBCACHE_EXPORT int cache_get(cache *handle, int64_t row_id, cache_view *view) noexcept {
@@ -452,7 +494,9 @@ LIBCACHE_EXPORT int64_t cache_scan(cache *handle, uint64_t *cursor, int64_t *ids
 }
 
 LIBCACHE_EXPORT int cache_view_release(cache_view *view) noexcept {
-    if (view != nullptr) view->cache = nullptr;
+    if (view == nullptr || view->cache == nullptr) return 0;
+    if (view->reserved[5] != 0) release_image(*view);
+    view->cache = nullptr;
     return 0;
 }
 

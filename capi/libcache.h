@@ -291,7 +291,8 @@ int64_t cache_check(cache *handle, uint32_t flags, cache_check_callback report, 
 
 /* Stores a row. Returns 0 if this call stored it, 1 if the row id was there before: the old row stays, the first one
  * wins. Columns are copied; row_id >= 0; n_columns >= 1. When granted memory is used up it waits for the server, at
- * most timeout_ms. CACHE_EFULL at once when the limit is reached. CACHE_EGONE, CACHE_ESERVER, CACHE_EPERM,
+ * most timeout_ms. CACHE_EFULL at once when the limit is reached; in a cache that spills the row goes to disk instead,
+ * and others find it once it is written: see cache_flush. CACHE_EGONE, CACHE_ESERVER, CACHE_EPERM,
  * CACHE_ETIMEOUT, CACHE_ELIMIT. Lock-free against other processes; threads of one process meet in a short mutex. */
 int cache_put(cache *handle, int64_t row_id, const cache_column *columns, uint32_t n_columns) CACHE_NOEXCEPT;
 
@@ -307,7 +308,8 @@ int cache_commit(cache_reservation *reservation) CACHE_NOEXCEPT;
 /* Gives the room back; the reservation ends. NULL is allowed. */
 int cache_abort(cache_reservation *reservation) CACHE_NOEXCEPT;
 
-/* Waits until every row put by this process is as safe as it gets. Rows in memory are, when put returns: 0. */
+/* Waits until every row put by this process is as safe as it gets. Rows in memory are, when put returns: 0. Spilled
+ * rows are when they are written; the first that could not be is reported: CACHE_EFULL (the disk), CACHE_EIO. */
 int cache_flush(cache *handle) CACHE_NOEXCEPT;
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
@@ -334,7 +336,8 @@ int64_t cache_contains(cache *handle, const int64_t *row_ids, size_t n, uint8_t 
  * was there when the scan began comes exactly once, in no particular order; rows added meanwhile may come. */
 int64_t cache_scan(cache *handle, uint64_t *cursor, int64_t *ids, size_t n) CACHE_NOEXCEPT;
 
-/* Ends a view. Needed once per hit; costs nothing for rows in memory. NULL and released views are allowed. */
+/* Ends a view, not later than its handle. Needed once per hit: costs nothing for rows in memory, frees a copy of a
+ * spilled one. NULL and released views are allowed. */
 int cache_view_release(cache_view *view) CACHE_NOEXCEPT;
 
 /* Number of columns (>= 1), or CACHE_EINVAL for a view without a row. */

@@ -3,6 +3,7 @@
 #
 #   make bench            runs all of them (BENCH_FILTER=REGEX: some), writes $(BENCH_JSON), prints perf/compare's table
 #   make bench-syscalls   counts system calls per row
+#   make bench-spill      spilling beside fio in /var/tmp (SPILL_FLAGS="--folder DIR --cold ..."; --help of perf/spill/beside_fio)
 
 PERF := $(BUILD)/perf
 BENCH_JSON ?= $(PERF)/bench.json
@@ -42,3 +43,9 @@ bench-syscalls: deps
 	@perf/syscalls/count $(BUILD)
 
 -include $(patsubst %.o,%.d,$(perf_support_obj) $(cache_perf_obj) $(bench_obj) $(OBJ)/perf/syscalls/row_calls.o)
+
+.PHONY: bench-spill
+bench-spill: deps
+	@tests/install_packages fio
+	@$(MAKE) --no-print-directory -s all
+	@perf/spill/beside_fio --build $(BUILD) $(SPILL_FLAGS)

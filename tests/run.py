@@ -4,8 +4,8 @@
 
 A test program is an executable of BUILD/tests: a Criterion program (each of its tests counts) or a plain one (exit 0
 passed, 77 skipped, anything else failed; its last line of output says why). The folders tests/cli, tests/docs,
-tests/examples and bindings/python/tests run under pytest. `--sanitized FOLDER` adds the programs of a second build (make test-asan,
-test-tsan) to the same count.
+tests/examples, tests/exchange and bindings/*/tests run under pytest. `--sanitized FOLDER` adds the programs of a second
+build (make test-asan, test-tsan) to the same count.
 
 Each program runs in a session of its own under a watchdog, with a temporary folder of its own. Every process that it
 starts carries LIBCACHE_TEST_RUN in its environment: what is still alive when the program has ended is killed and
@@ -27,7 +27,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST_FOLDERS = ["tests/cli", "tests/docs", "tests/examples", "bindings/python/tests"]
+PYTEST_FOLDERS = ["tests/cli", "tests/cost", "tests/docs", "tests/examples", "tests/exchange", "bindings/cpp/tests",
+                  "bindings/python/tests", "bindings/rust/tests", "tests/abi", "tests/packaging"]
+PYTEST_BY_FILE = ["bindings/python/tests"]  # it takes minutes: each file is a program, under a watchdog of its own
 SKIPPED = 77
 LEFTOVER_GRACE_SECONDS = 10  # for a server that ends by itself when its client has ended
 
@@ -66,8 +68,14 @@ def find_programs(build, prefix=""):
 
 
 def find_pytest_folders(build):
-    return [Program(folder, "pytest", ROOT / folder, build) for folder in PYTEST_FOLDERS
-            if any((ROOT / folder).glob("**/test_*.py"))]
+    programs = []
+    for folder in PYTEST_FOLDERS:
+        files = sorted((ROOT / folder).glob("**/test_*.py"))
+        if folder in PYTEST_BY_FILE:
+            programs += [Program(str(file.relative_to(ROOT)), "pytest", file, build) for file in files]
+        elif files:
+            programs.append(Program(folder, "pytest", ROOT / folder, build))
+    return programs
 
 
 def processes_of(run_id):
@@ -181,7 +189,7 @@ def judge(program, status, report, result):
 def run_program(program, watchdog):
     result, run_id = Result(), str(uuid.uuid4())
     folder = tempfile.mkdtemp(prefix="lct-", dir="/tmp")  # short: a socket's path has 107 bytes
-    os.chmod(folder, 0o755)  # tests with a second user reach their files through it
+    os.chmod(folder, 0o1777)  # as /tmp is: some tests go on as another user
     report = os.path.join(folder, "report.xml")
     started = time.monotonic()
     try:

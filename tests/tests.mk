@@ -26,7 +26,7 @@ else ifeq ($(SAN),address)
 tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(BIN)/cache_server $(TEST_SUPPORT)/check_region
 else
 tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(stress_tests) $(crash_tests) \
-  $(BIN)/cache_server $(TEST_SUPPORT)/check_region
+  $(BIN)/cache_server $(TEST_SUPPORT)/check_region $(TEST_SUPPORT)/pause_server
 endif
 
 # Sanitized builds live in folders of their own, so one make can have all three.
@@ -40,6 +40,8 @@ test-asan: tests-asan
 test-tsan: tests-tsan
 	@$(PYTHON) tests/run.py --build $(BUILD)/thread --no-pytest
 
+$(TESTS)/spill_refused $(TESTS)/spill_ring: TEST_LIBS := -lseccomp
+
 # ---- linking -----------------------------------------------------------------------------------------------------------
 RPATH_LIB := -Wl,-rpath,'$$ORIGIN/../lib'
 
@@ -52,16 +54,16 @@ WHITE_BOX := $(TEST_SUPPORT)/server.a $(LIB)/libcache_core.a
 
 $(unit_tests): $(TESTS)/%: $(OBJ)/tests/unit/%.o $(support_obj) $(WHITE_BOX)
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $^ -lcriterion -lspdlog -lfmt
+	$(CXX) $(LDFLAGS) -o $@ $^ -lcriterion -lspdlog -lfmt $(CLIENT_LIBS) $(TEST_LIBS)
 $(capi_c_tests) $(capi_cc_tests): $(TESTS)/%: $(OBJ)/tests/capi/%.o $(support_obj) $(LIB)/libcache.so
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lcriterion $(RPATH_LIB)
+	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lcriterion $(TEST_LIBS) $(RPATH_LIB)
 $(stress_tests): $(TESTS)/%: $(OBJ)/tests/stress/%.o $(support_obj) $(WHITE_BOX)
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $^ -lspdlog -lfmt
+	$(CXX) $(LDFLAGS) -o $@ $^ -lspdlog -lfmt $(CLIENT_LIBS)
 $(TEST_SUPPORT)/check_region: $(OBJ)/tests/support/check_region.o $(LIB)/libcache_core.a
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $^
+	$(CXX) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 # ---- a program that knows only what is installed: the header in C11 and C++17, and the library ---------------------------
 INSTALLED := $(TESTS)/installed
@@ -79,24 +81,51 @@ $(TESTS)/installed_cxx17: tests/capi/installed.c $(INSTALLED)/include/libcache.h
 	$(CXX) $(LDFLAGS) -o $@ $@.o $(support_obj) -L$(LIB) -lcache $(RPATH_LIB)
 	@rm -f $@.o
 
-# ---- crash programs: the client once more, with pause points ------------------------------------------------------------
-# Every point is passed and died at: the list is made from the sources, so that none is forgotten.
+# ---- crash programs: client and server once more, with pause points -------------------------------------------------------
+# Every point is passed and died at: the lists are made from the sources, so that none is forgotten.
 pause_objects = $(patsubst %,$(OBJ)/pause/%.o,$(basename $(1)))
 pause_obj := $(call pause_objects,$(client_src) $(capi_src))
+pause_server_obj := $(call pause_objects,$(server_src))
 pause_objects_crash := $(call pause_objects,$(wildcard tests/crash/*.cc))
 $(pause_objects_crash): override CPPFLAGS += -I$(TESTS)/include
 $(OBJ)/pause/%.o: %.cc
 	@mkdir -p $(@D)
 	$(CXX) $(CPPFLAGS) -DLIBCACHE_PAUSE_POINTS $(CXXFLAGS) -c $< -o $@
-PAUSE_POINTS := $(TESTS)/include/pause_points.inc
-$(PAUSE_POINTS): $(filter core/store/% core/client/%,$(client_src))
+pause_points = sed -n 's/.*LIBCACHE_PAUSE(\("[^"]*"\)).*/\1,/p' $^ >$@
+$(TESTS)/include/pause_points.inc: $(filter core/store/% core/client/%,$(client_src))
 	@mkdir -p $(@D)
-	sed -n 's/.*LIBCACHE_PAUSE(\("[^"]*"\)).*/\1,/p' $^ >$@
-$(pause_objects_crash): $(PAUSE_POINTS)
+	$(pause_points)
+$(TESTS)/include/spill_points.inc: $(filter core/spill/%,$(client_src))
+	@mkdir -p $(@D)
+	$(pause_points)
+$(TESTS)/include/broker_points.inc: $(filter-out %/main.cc,$(filter core/server/%,$(server_src)))
+	@mkdir -p $(@D)
+	$(pause_points)
+$(pause_objects_crash): $(addprefix $(TESTS)/include/,pause_points.inc spill_points.inc broker_points.inc)
 $(crash_tests): $(TESTS)/%: $(OBJ)/pause/tests/crash/%.o $(support_obj) $(pause_obj)
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $^
+	$(CXX) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+PAUSE_SERVER := $(TEST_SUPPORT)/pause_server
+$(PAUSE_SERVER): $(pause_server_obj)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^ -lspdlog -lfmt
 
--include $(patsubst %.o,%.d,$(support_obj) $(pause_obj) $(OBJ)/tests/support/check_region.o \
+# The long run: DURATION=3600 make crash. SEED repeats what a former run did, as far as the scheduler allows.
+.PHONY: crash
+DURATION ?= 60
+SEED ?=
+SCALE ?= 2
+crash: deps
+	@$(MAKE) --no-print-directory -s -j$$(nproc) $(TESTS)/campaign $(PAUSE_SERVER) $(TEST_SUPPORT)/check_region
+	@LIBCACHE_BUILD=$(abspath $(BUILD)) $(TESTS)/campaign $(DURATION) $(or $(SEED),$$(date +%s)) $(SCALE)
+
+# An hour of sessions made and destroyed, and 10,000 processes killed while they attach.
+.PHONY: soak
+soak: deps
+	@$(MAKE) --no-print-directory -s -j$$(nproc) $(TESTS)/soak $(TESTS)/attach $(BIN)/cache_server $(TEST_SUPPORT)/check_region
+	@LIBCACHE_BUILD=$(abspath $(BUILD)) $(TESTS)/attach 10000
+	@LIBCACHE_BUILD=$(abspath $(BUILD)) $(TESTS)/soak $(if $(filter command environment,$(firstword $(origin DURATION))),$(DURATION),3600)
+
+-include $(patsubst %.o,%.d,$(support_obj) $(pause_obj) $(pause_server_obj) $(OBJ)/tests/support/check_region.o \
   $(call objects,$(wildcard tests/unit/*.cc tests/capi/*.c tests/capi/*.cc tests/stress/*.cc)) \
   $(call pause_objects,$(wildcard tests/crash/*.cc)))

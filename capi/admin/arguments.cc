@@ -23,7 +23,9 @@ constexpr int64_t kHighestPort = 65535;
 constexpr int64_t kHighestLogLevel = 4;
 constexpr int64_t kHighestId = UINT32_MAX;
 constexpr int64_t kMostGigabytes = 1 << 20;
-constexpr int kMostIds = 1 << 20; // of one -d
+constexpr int64_t kMostMegabytes = int64_t{1} << 40;
+constexpr int64_t kLongestIdle = int64_t{1} << 32; // seconds
+constexpr int kMostIds = 1 << 20;                  // of one -d
 const std::string kSeeHelp = " See cache_admin --help.";
 
 // The parser with its options, by the long name.
@@ -47,10 +49,15 @@ struct Line {
         sessions->inject_separator(); // an empty value between two -d tells them apart
         commands[sessions] = Command::DestroySession;
         commands[add_value("--destroy_cache")->expected(2)] = Command::DestroyCache;
-        for (const char *names : {"-h,--hostname", "-p,--port", "-w,--workers", "-s,--spilldir", "-l,--loglevel",
-                                  "-m,--shared_memory_size", "-r,--memory_cap_ratio", "--backing", "--name"})
+        commands[add_value("--check")->expected(0, 2)] = Command::Check;
+        parser.add_flag("--rows")->disable_flag_override();
+        for (const char *names :
+             {"-h,--hostname", "-p,--port", "-w,--workers", "-s,--spilldir", "-l,--loglevel", "-m,--shared_memory_size",
+              "-r,--memory_cap_ratio", "--backing", "--headroom", "--spill_limit", "--idle_ttl", "--name", "--group"})
             add_value(names);
+        parser.add_flag("--group_write")->disable_flag_override();
         parser.add_flag("--json")->disable_flag_override();
+        parser.add_flag("--keep")->disable_flag_override();
     }
 
     void add_command(const char *names, Command command) {
@@ -190,6 +197,13 @@ std::vector<std::string> the_server_options(Line &line, Command command) {
     const auto ratio = line.value("--memory_cap_ratio");
     if (ratio) hand_on("--memory_cap_ratio", the_ratio(*ratio));
     hand_on("--backing", the_backing(line));
+    hand_on("--group", line.value("--group"));
+    if (line.parser.get_option("--group_write")->count() > 0) options.emplace_back("--group_write");
+    hand_on("--headroom", number("--headroom", 0, kMostMegabytes));
+    hand_on("--spill_limit", number("--spill_limit", 1, kMostMegabytes));
+    if (line.value("--spill_limit") && !line.value("--spilldir"))
+        throw ArgumentError("Option --spill_limit needs --spilldir." + kSeeHelp);
+    hand_on("--idle_ttl", number("--idle_ttl", 0, kLongestIdle));
     return options;
 }
 
@@ -206,6 +220,10 @@ std::vector<uint32_t> the_ids(Line &line) {
     for (const auto &text : cache)
         ids.push_back(
             static_cast<uint32_t>(number_within("Option --destroy_cache", text, ids.empty() ? 1 : 0, kHighestId)));
+    const auto &checked = line.values("--check");
+    if (checked == std::vector<std::string>{""}) return ids; // what the parser gives for no value
+    for (const auto &text : checked)
+        ids.push_back(static_cast<uint32_t>(number_within("Option --check", text, ids.empty() ? 1 : 0, kHighestId)));
     return ids;
 }
 
@@ -230,7 +248,13 @@ Arguments parse_arguments(const std::vector<std::string> &words) {
     arguments.port = static_cast<unsigned>(port.value_or(arguments.command == Command::Run ? 0 : CACHE_DEFAULT_PORT));
     arguments.server_options = the_server_options(line, arguments.command);
     arguments.ids = the_ids(line);
+    arguments.rows = line.parser.get_option("--rows")->count() > 0;
+    if (arguments.rows && arguments.command != Command::Check)
+        throw ArgumentError("Only --check takes --rows." + kSeeHelp);
     arguments.session_name = line.value("--name").value_or("");
+    arguments.keep = line.parser.get_option("--keep")->count() > 0;
+    if (arguments.keep && arguments.command != Command::GenerateSession)
+        throw ArgumentError("Only --generate_session takes --keep." + kSeeHelp);
     if (separator != words.end()) arguments.program.assign(separator + 1, words.end());
     if (arguments.command == Command::None) throw ArgumentError("No command is given." + kSeeHelp);
     check_program(arguments, separator != words.end());

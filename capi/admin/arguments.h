@@ -17,6 +17,7 @@ enum class Command {
     DestroyCache,
     ListSessions,
     ServerInfo,
+    Check,
     Run,
     Version,
     Help
@@ -27,8 +28,11 @@ struct Arguments {
     bool json = false;
     unsigned port = 0;                       // 0 with Command::Run: a free one
     bool port_given = false;                 // in the command line or the environment
-    std::vector<uint32_t> ids;               // DestroySession: sessions; DestroyCache: a session and a cache
+    std::vector<uint32_t> ids;               // DestroySession: sessions; DestroyCache: a session and a cache; Check:
+                                             // nothing, a session, or both
+    bool rows = false;                       // Check: each row too
     std::string session_name;                // "" without --name
+    bool keep = false;                       // GenerateSession: its caches make no room for others
     std::vector<std::string> server_options; // for cache_server, the port left out
     std::vector<std::string> program;        // Run: what to run, with its arguments
 };

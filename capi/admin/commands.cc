@@ -26,8 +26,11 @@ int stop(const Arguments &arguments, Output &output) {
 }
 
 int generate_session(const Arguments &arguments, Output &output) {
-    const uint32_t session_id = Connection(arguments.port).make_session(arguments.session_name);
-    output.object() = {{"port", arguments.port}, {"session_id", session_id}, {"name", arguments.session_name}};
+    const uint32_t session_id = Connection(arguments.port).make_session(arguments.session_name, arguments.keep);
+    output.object() = {{"port", arguments.port},
+                       {"session_id", session_id},
+                       {"name", arguments.session_name},
+                       {"kept", arguments.keep}};
     output.line("Session created for " + on_port(arguments) + ": " + std::to_string(session_id));
     return 0;
 }
@@ -62,13 +65,13 @@ int list_sessions(const Arguments &arguments, Output &output) {
     // Printed before the server is asked, so also when there is none.
     output.line("Listing sessions for " + on_port(arguments));
     output.line("");
-    report_sessions(Connection(arguments.port).sessions(), output);
+    report_sessions(Connection(arguments.port).list(), output);
     return 0;
 }
 
 int server_info(const Arguments &arguments, Output &output) {
     Connection connection(arguments.port);
-    report_server(connection.server_info(), connection.sessions(), output);
+    report_server(connection.server_info(), connection.list().sessions, output);
     return 0;
 }
 

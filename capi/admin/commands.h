@@ -9,6 +9,7 @@ namespace admin {
 
 int start(const Arguments &arguments, Output &output); // start.cc
 int run(const Arguments &arguments);                   // run.cc
+int check(const Arguments &arguments, Output &output); // check.cc
 
 // The rest is a few calls of libcache each: commands.cc.
 int stop(const Arguments &arguments, Output &output);

@@ -5,6 +5,7 @@
 #include "capi/libcache.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,19 @@ namespace admin {
 struct Session {
     uint32_t id = 0;
     std::string name;
-    std::vector<cache_stats> caches; // ascending by cache id
+    bool kept = false;
+    std::vector<cache_stats> caches;        // ascending by cache id
+    std::vector<std::vector<int32_t>> pids; // of the processes that have each of them
+};
+
+struct Destroyed { // and still mapped
+    cache_stats stats;
+    std::vector<int32_t> pids;
+};
+
+struct Listing {
+    std::vector<Session> sessions; // ascending by id
+    std::vector<Destroyed> destroyed;
 };
 
 class Connection {
@@ -23,11 +36,13 @@ class Connection {
     Connection(const Connection &) = delete;
     Connection &operator=(const Connection &) = delete;
 
-    uint32_t make_session(const std::string &name); // "": a session without a name
+    uint32_t make_session(const std::string &name, bool keep = false); // "": a session without a name
     void destroy_session(uint32_t session_id);
     void destroy_cache(uint32_t session_id, uint32_t cache_id);
-    std::vector<Session> sessions(); // ascending by id
+    Listing list();
     cache_server_stats server_info();
+    // The faults of a cache, each row looked at too if `rows`. Nothing: it was destroyed meanwhile.
+    std::optional<std::vector<std::string>> faults(uint32_t session_id, uint32_t cache_id, bool rows);
     void stop_server();
 
   private:

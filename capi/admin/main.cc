@@ -23,6 +23,7 @@ int dispatch(const Arguments &arguments, Output &output) {
     case Command::DestroyCache: return destroy_cache(arguments, output);
     case Command::ListSessions: return list_sessions(arguments, output);
     case Command::ServerInfo: return server_info(arguments, output);
+    case Command::Check: return check(arguments, output);
     case Command::Version: return version(output);
     case Command::Run: return run(arguments);
     case Command::Help: std::cout << kHelp; return 0;

@@ -38,7 +38,7 @@ std::string cache_line(uint32_t session_id, const cache_stats &stats) {
                     count(stats.rows_spilled), count(mean_row_bytes(stats)), "n/a"});
 }
 
-Json cache_json(const cache_stats &stats) {
+Json cache_json(const cache_stats &stats, const std::vector<int32_t> &pids) {
     return {{"cache_id", stats.cache_id},
             {"label", stats.label},
             {"tag", stats.tag},
@@ -59,7 +59,15 @@ Json cache_json(const cache_stats &stats) {
             {"writers", stats.writers},
             {"readers", stats.readers},
             {"generation", stats.generation},
-            {"huge_pages", stats.huge_pages != 0}};
+            {"huge_pages", stats.huge_pages != 0},
+            {"populated_bytes", stats.populated_bytes},
+            {"huge_page_bytes", stats.huge_page_bytes},
+            {"spilled_bytes", stats.spilled_bytes},
+            {"spill_file_bytes", stats.spill_file_bytes},
+            {"idle_ms", stats.idle_ms},
+            {"state", stats.state == 2 ? "destroyed" : "live"},
+            {"kept", stats.kept != 0},
+            {"pids", pids}};
 }
 
 std::string rule() {
@@ -93,6 +101,12 @@ void server_settings(const cache_server_stats &server, Output &output) {
         setting("tcp port", server.tcp_port ? std::to_string(server.tcp_port) : "None: another user's server has it"));
     output.line(
         setting("memory", mebibytes(server.memory_used_bytes) + " used of " + mebibytes(server.memory_limit_bytes)));
+    output.line(setting("headroom",
+                        mebibytes(server.headroom_bytes) + " of " + mebibytes(server.available_bytes) + " available"));
+    if (*server.spill_dir)
+        output.line(
+            setting("spilled", mebibytes(server.spill_used_bytes) +
+                                   (server.spill_limit_bytes ? " of " + mebibytes(server.spill_limit_bytes) : "")));
     output.line(setting("backing", server.huge_pages ? "huge pages" : "memfd"));
     output.line(setting("backing reason", server.backing_reason));
     output.line(setting("process id", std::to_string(server.keeper_pid)));
@@ -115,6 +129,10 @@ Json server_json(const cache_server_stats &server) {
             {"backing_reason", server.backing_reason},
             {"memory_limit_bytes", server.memory_limit_bytes},
             {"memory_used_bytes", server.memory_used_bytes},
+            {"headroom_bytes", server.headroom_bytes},
+            {"available_bytes", server.available_bytes},
+            {"spill_limit_bytes", server.spill_limit_bytes},
+            {"spill_used_bytes", server.spill_used_bytes},
             {"sessions", server.sessions},
             {"caches", server.caches},
             {"clients", server.clients},
@@ -129,9 +147,29 @@ Json server_json(const cache_server_stats &server) {
             {"log_path", server.log_path}};
 }
 
+// What is destroyed stands apart: scripts take the lines of the table for what is there.
+void report_destroyed(const std::vector<Destroyed> &destroyed, Output &output) {
+    Json &list = output.object()["destroyed"] = Json::array();
+    for (const Destroyed &cache : destroyed) {
+        std::string line = "Destroyed, but still mapped: cache " + std::to_string(cache.stats.cache_id) +
+                           " of session " + std::to_string(cache.stats.session_id) + ", " +
+                           mebibytes(cache.stats.charged_bytes) + ", by process";
+        for (const int32_t pid : cache.pids)
+            line += " " + std::to_string(pid);
+        output.line(line);
+        list.push_back({{"session_id", cache.stats.session_id},
+                        {"cache_id", cache.stats.cache_id},
+                        {"label", cache.stats.label},
+                        {"tag", cache.stats.tag},
+                        {"charged_bytes", cache.stats.charged_bytes},
+                        {"pids", cache.pids}});
+    }
+}
+
 } // namespace
 
-void report_sessions(const std::vector<Session> &sessions, Output &output) {
+void report_sessions(const Listing &listing, Output &output) {
+    const std::vector<Session> &sessions = listing.sessions;
     if (sessions.empty())
         output.line("No active sessions.");
     else
@@ -141,12 +179,14 @@ void report_sessions(const std::vector<Session> &sessions, Output &output) {
         Json caches = Json::array();
         for (const cache_stats &stats : session.caches) {
             output.line(cache_line(session.id, stats));
-            caches.push_back(cache_json(stats));
+            caches.push_back(cache_json(stats, session.pids.at(caches.size())));
         }
         if (session.caches.empty())
             output.line(columns({std::to_string(session.id), "n/a", "n/a", "n/a", "n/a", "n/a"}));
-        list.push_back({{"session_id", session.id}, {"name", session.name}, {"caches", caches}});
+        list.push_back(
+            {{"session_id", session.id}, {"name", session.name}, {"kept", session.kept}, {"caches", caches}});
     }
+    report_destroyed(listing.destroyed, output);
 }
 
 void report_server(const cache_server_stats &server, const std::vector<Session> &sessions, Output &output) {

@@ -7,7 +7,7 @@
 
 namespace admin {
 
-void report_sessions(const std::vector<Session> &sessions, Output &output);
+void report_sessions(const Listing &listing, Output &output);
 void report_server(const cache_server_stats &server, const std::vector<Session> &sessions, Output &output);
 
 } // namespace admin

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fill_and_train DIRECTORY [EPOCHS]: reads a directory of files in a loop of epochs, as a trainer does. A file comes
- * from the cache, or on a miss from the disk and then into the cache, for the next epoch and for every other process
- * that trains on the same files meanwhile. The cache only ever helps: when it is full, dropped or away, training goes
- * on. */
+ * fill_and_train DIRECTORY [EPOCHS [PROCESSES]]: reads a directory of files in a loop of epochs, as a trainer does. A
+ * file comes from the cache, or on a miss from the disk and then into the cache, for the next epoch and for every other
+ * process that trains on the same files meanwhile: those that this one forks, and any other that is started. The cache
+ * only ever helps: when it is full, dropped or away, training goes on. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static cache_client *client;
@@ -144,31 +145,58 @@ static uint64_t fingerprint_of(struct dirent **entries, int n) {
     return hash;
 }
 
+/* Every file once an epoch. Each process begins elsewhere, so that they share the first epoch's work. */
+static void train_epochs(struct dirent **entries, int n, int epochs, int process, int processes) {
+    const int first = (int)((long)n * process / processes);
+    for (int epoch = 1; epoch <= epochs; ++epoch) {
+        uint64_t sum = 0;
+        long hits = 0;
+        for (int i = 0; i < n; ++i) {
+            const int id = (first + i) % n;
+            sum += read_row(id, entries[id]->d_name, &hits);
+        }
+        printf("epoch %d: %ld rows from the cache, %ld from the disk, sum %llu\n", epoch, hits, n - hits,
+               (unsigned long long)sum);
+        fflush(stdout);
+    }
+}
+
+/* Returns this process's number; the first one is the parent. What is open stays usable in the children. */
+static int fork_others(int processes) {
+    for (int process = 1; process < processes; ++process) {
+        const pid_t pid = fork();
+        if (pid < 0) die("fork");
+        if (pid == 0) return process;
+    }
+    return 0;
+}
+
+static int all_ended_well(void) {
+    int status, well = 1;
+    while (wait(&status) > 0)
+        well = well && status == 0;
+    return well;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) {
-        fprintf(stderr, "usage: %s DIRECTORY [EPOCHS]\n", argv[0]);
+        fprintf(stderr, "usage: %s DIRECTORY [EPOCHS [PROCESSES]]\n", argv[0]);
         return 2;
     }
     const int epochs = argc > 2 ? atoi(argv[2]) : 3;
+    const int processes = argc > 3 ? atoi(argv[3]) : 1;
     struct dirent **entries;
     int n;
     /* Sorted, so that row i is the same file for everyone. */
     if (chdir(argv[1]) != 0 || (n = scandir(".", &entries, regular, alphasort)) < 0) die(argv[1]);
     fingerprint = fingerprint_of(entries, n);
     open_cache();
-    for (int epoch = 1; epoch <= epochs; ++epoch) {
-        uint64_t sum = 0;
-        long hits = 0;
-        for (int i = 0; i < n; ++i)
-            sum += read_row(i, entries[i]->d_name, &hits);
-        printf("epoch %d: %ld rows from the cache, %ld from the disk, sum %llu\n", epoch, hits, n - hits,
-               (unsigned long long)sum);
-        fflush(stdout);
-    }
+    const int process = fork_others(processes);
+    train_epochs(entries, n, epochs, process, processes);
     for (int i = 0; i < n; ++i)
         free(entries[i]);
     free(entries);
     cache_close(rows);
     cache_disconnect(client);
-    return 0;
+    return process != 0 || all_ended_well() ? 0 : 1;
 }

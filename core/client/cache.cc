@@ -4,6 +4,7 @@
 
 #include "core/common/error.h"
 
+#include <cstdio>
 #include <cstring>
 
 namespace libcache {
@@ -44,6 +45,17 @@ int open_message(uint32_t session_id, uint32_t cache_id, const cache_options *op
     return copy_text(options->label, open.label, CACHE_MAX_LABEL_BYTES + 1, "cache_options.label", &open.has_label);
 }
 
+// A cache that is there already is not as it was asked for: opened all the same, and said. Returns 1.
+int say_differences(uint32_t session_id, uint32_t cache_id, const cache_options *options, const wire::Opened &opened) {
+    char limits[96] = "";
+    if ((opened.differs & wire::kDiffersLimit) != 0)
+        snprintf(limits, sizeof limits, " with a limit of %llu bytes, not %llu",
+                 static_cast<unsigned long long>(opened.limit_bytes),
+                 static_cast<unsigned long long>(options->memory_limit_bytes));
+    return fail(1, "cache %u of session %u was made%s%s: it is opened as it is", cache_id, session_id, limits,
+                (opened.differs & wire::kDiffersSpill) != 0 ? " without spilling, which was asked for" : "");
+}
+
 // The reading side of the region that `fd` is, attached and checked.
 int map_region(int fd, std::shared_ptr<Region> *made) {
     auto region = std::make_shared<Region>();
@@ -69,20 +81,36 @@ OpenUse::~OpenUse() {
 }
 
 WriterUse::~WriterUse() {
+    spiller.reset(); // waits for what is being written
     if (writer) writer->seal_all();
+}
+
+int WriterUse::grant(uint64_t bytes, int refusal, int64_t timeout_ns, Run *run) {
+    wire::Message message{};
+    message.header.type = static_cast<uint32_t>(wire::Type::SpillGrant);
+    wire::Spill &spill = message.u.spill;
+    spill.region_id = open_->id.region_id;
+    spill.epoch = attached_.epoch;
+    spill.slot = attached_.slot;
+    spill.bytes = bytes;
+    spill.len = static_cast<uint64_t>(refusal);
+    if (int rc = open_->connection->request(message, timeout_ns); rc != 0) return rc;
+    *run = {spill.segment, spill.len, spill.seq};
+    return 0;
 }
 
 int WriterUse::attach(int64_t timeout_ns) {
     wire::Message message{};
     message.header.type = static_cast<uint32_t>(wire::Type::Attach);
     message.u.region = open_->id;
-    Fd fd;
+    Fd fds[2];
     Connection &connection = *open_->connection;
-    if (int rc = connection.request(message, timeout_ns, &fd); rc != 0) return rc;
-    if (!fd) return fail(CACHE_EIO, "the server sent no descriptor for writing; is this process out of descriptors?");
-    if (int rc = map_.open(fd.get(), RegionAccess::Write); rc != 0) return rc;
+    if (int rc = connection.request(message, timeout_ns, fds); rc != 0) return rc;
+    if (!fds[0])
+        return fail(CACHE_EIO, "the server sent no descriptor for writing; is this process out of descriptors?");
+    if (int rc = map_.open(fds[0].get(), RegionAccess::Write); rc != 0) return rc;
     const RegionHeader &mine = *open_->region->map.header(), &theirs = *map_.header();
-    const wire::Attached attached = message.u.attached;
+    const wire::Attached attached = attached_ = message.u.attached;
     if (mine.region_id != theirs.region_id || mine.created_ns != theirs.created_ns ||
         !(map_.geometry() == open_->region->map.geometry()))
         return fail(CACHE_EGONE, "cache %u of session %u was destroyed and made anew: open it again", mine.cache_id,
@@ -91,6 +119,9 @@ int WriterUse::attach(int64_t timeout_ns) {
         return fail(CACHE_ECORRUPT, "the server gave out slot %u of %llu", attached.slot,
                     static_cast<unsigned long long>(map_.geometry().slots));
     writer.emplace(map_, open_->region->map, attached.slot, attached.epoch, connection, open_->region->layouts);
+    spill_file_ = std::move(fds[1]);
+    if (spill_file_ && map_.geometry().spill_segments != 0)
+        spiller.emplace(map_, attached.slot, spill_file_.get(), *writer, *this);
     return 0;
 }
 
@@ -110,15 +141,17 @@ int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, con
     std::lock_guard lock(this_process().mutex);
     std::shared_ptr<Connection> connection;
     if (int rc = client.here(&connection); rc != 0) return rc;
-    Fd fd;
-    if (int rc = connection->request(message, client.config.timeout_ns, &fd); rc != 0) return rc;
-    const uint64_t region_id = message.u.opened.region_id;
+    Fd fds[2];
+    if (int rc = connection->request(message, client.config.timeout_ns, fds); rc != 0) return rc;
+    const wire::Opened opened = message.u.opened;
+    const uint64_t region_id = opened.region_id;
     std::shared_ptr<OpenUse> open = connection->uses[region_id].lock();
     if (!open) {
         open = std::make_shared<OpenUse>(connection, wire::Region{region_id, session_id, cache_id});
         connection->uses[region_id] = open;
-        if (!fd) return fail(CACHE_EIO, "the server sent no descriptor; is this process out of descriptors?");
-        if (int rc = map_region(fd.get(), &open->region); rc != 0) return rc;
+        if (!fds[0]) return fail(CACHE_EIO, "the server sent no descriptor; is this process out of descriptors?");
+        if (int rc = map_region(fds[0].get(), &open->region); rc != 0) return rc;
+        open->region->spill_file = std::move(fds[1]);
     }
     auto made = std::make_unique<cache>();
     made->config = client.config;
@@ -126,7 +159,7 @@ int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, con
     made->open = std::move(open);
     made->flags = flags;
     *handle = made.release();
-    return 0;
+    return opened.differs == 0 ? 0 : say_differences(session_id, cache_id, options, opened);
 }
 
 int close_cache(cache *handle) {
@@ -139,6 +172,7 @@ int close_cache(cache *handle) {
         };
         for (cache_reservation *open = mine(); open != nullptr; open = mine())
             (void)end_reservation(open, false);
+        if (use->spiller) use->spiller->drain();
     }
     std::lock_guard lock(this_process().mutex);
     delete handle;
@@ -170,6 +204,19 @@ int cache_client::request(libcache::wire::Type type, libcache::wire::Message &me
     }
     message.header.type = static_cast<uint32_t>(type);
     return found->request(message, config.timeout_ns);
+}
+
+libcache::SpilledImages &cache::images() {
+    using namespace libcache;
+    // acq pairs with the CAS below: the list was made before its pointer
+    ViewImages *known = images_.load(std::memory_order_acquire);
+    while (known == nullptr || known->process != &this_process()) {
+        auto fresh = std::make_unique<ViewImages>();
+        fresh->process = &this_process();
+        if (images_.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel, std::memory_order_acquire))
+            known = fresh.release(); // the parent's, if there was one, stays: its views may be looked at
+    }
+    return known->images;
 }
 
 int cache::gone() const {
@@ -213,6 +260,9 @@ int cache::attach(libcache::WriterUse **found) {
 
 cache::~cache() {
     using namespace libcache;
+    if (ViewImages *const known = images_.load(std::memory_order_acquire);
+        known != nullptr && known->process == &this_process())
+        delete known;
     if (writer_owner_ && writer_owner_->process != &this_process()) leak(writer_owner_);
     if (!open->connection->of_this_process()) {
         open->region.reset(); // the mapping goes with the last handle, which holds it itself

@@ -7,6 +7,8 @@
 #include "core/client/connection.h"
 #include "core/client/process.h"
 #include "core/shm/region.h"
+#include "core/spill/reader.h"
+#include "core/spill/spiller.h"
 #include "core/store/index.h"
 #include "core/store/layouts.h"
 #include "core/store/writer.h"
@@ -21,6 +23,9 @@ struct Region {
     RegionMap map;
     Index index;
     Layouts layouts;
+    Fd spill_file; // of a cache that spills: read-only
+
+    uint64_t spill_file_bytes() const { return map.geometry().spill_segments * kSegmentBytes; }
 };
 
 // One region open on one connection; its end sends CLOSE. Made and ended under this_process().mutex.
@@ -38,10 +43,10 @@ class OpenUse {
 };
 
 // The writing side of one region in one process: its slot, its mapping. A forked child must never touch its parent's.
-class WriterUse {
+class WriterUse final : public SpillLink {
   public:
     explicit WriterUse(std::shared_ptr<OpenUse> open) : process(&this_process()), open_(std::move(open)) {}
-    ~WriterUse();
+    ~WriterUse() override;
     WriterUse(const WriterUse &) = delete;
     WriterUse &operator=(const WriterUse &) = delete;
 
@@ -49,9 +54,11 @@ class WriterUse {
     int attach(int64_t timeout_ns);
     // A request about the build of this region.
     int request(wire::Type type, int64_t timeout_ns, wire::Message &message);
+    int grant(uint64_t bytes, int refusal, int64_t timeout_ns, Run *run) override;
 
     const Process *const process;
     std::optional<Writer> writer;
+    std::optional<Spiller> spiller; // of a cache that spills
     AtomicU64 build_term{0}; // as the broker gave it; 0: not the builder. Relaxed: the region's builder word decides
     std::mutex reservations_mutex;
     cache_reservation *reservations = nullptr; // a doubly linked list
@@ -59,6 +66,23 @@ class WriterUse {
   private:
     const std::shared_ptr<OpenUse> open_; // keeps the reading side, through which headers are read
     RegionMap map_;
+    Fd spill_file_;
+    wire::Attached attached_{};
+};
+
+// The spilled rows that a handle's views show, in one process. A forked child inherits its parent's views, to be read;
+// it never frees them, for it cannot know who held the list's mutex.
+struct ViewImages {
+    const Process *process;
+    SpilledImages images;
+};
+
+// A reservation of a row that memory has refused: built in memory of one's own, written by commit.
+struct SpilledReservation {
+    OwnedImage memory;
+    std::unique_ptr<const Layout> own;
+    const Layout *layout;
+    uint32_t number;
 };
 
 } // namespace libcache
@@ -97,7 +121,8 @@ struct cache {
         // acq: a destroyed cache is seen by the first call after
         return header()->state.load(std::memory_order_acquire) == static_cast<uint64_t>(libcache::CacheState::Live);
     }
-    int gone() const; // CACHE_EGONE with its sentence
+    libcache::SpilledImages &images(); // of this handle's views, in this process
+    int gone() const;                  // CACHE_EGONE with its sentence
     // The connection of this process to the cache's server: in a forked child, one of its own.
     int here(std::shared_ptr<libcache::Connection> *found);
 
@@ -106,6 +131,7 @@ struct cache {
   private:
     std::atomic<libcache::WriterUse *> writer_{nullptr};
     std::shared_ptr<libcache::WriterUse> writer_owner_; // guarded by this_process().mutex
+    std::atomic<libcache::ViewImages *> images_{nullptr};
     int attach(libcache::WriterUse **found);
 };
 
@@ -113,6 +139,7 @@ struct cache_reservation {
     cache *handle;
     libcache::WriterUse *use;
     libcache::Writer::Place place;
+    std::unique_ptr<libcache::SpilledReservation> spilled;  // null: the row is in memory, at `place`
     cache_reservation *next = nullptr, *previous = nullptr; // in use->reservations, guarded by its mutex
 };
 
@@ -126,6 +153,7 @@ int put_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t
 int reserve_row(cache &handle, int64_t row_id, cache_column *columns, uint32_t n_columns,
                 cache_reservation **reservation);
 int end_reservation(cache_reservation *reservation, bool commit);
+int flush_rows(cache &handle);
 
 int get_row(cache &handle, int64_t row_id, cache_view *view);
 int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *views);
@@ -135,11 +163,15 @@ int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *
 int64_t scan_rows(cache &handle, uint64_t *cursor, int64_t *ids, size_t n);
 uint32_t view_columns(const cache_view &view);
 int view_column(const cache_view &view, uint32_t i, cache_column *column);
+// Frees what a view of a spilled row shows.
+void release_image(const cache_view &view);
 
 int begin_build(cache &handle, int64_t *resume_at);
 int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, int64_t *row_id);
 int end_build(cache &handle);
 int wait_build(cache &handle, int64_t timeout_ms);
+
+int64_t check_cache(cache &handle, uint32_t flags, cache_check_callback report, void *argument);
 
 int set_schema(cache &handle, const char *const *names, uint32_t n_names);
 int get_schema(cache &handle, char *buffer, size_t *bytes);

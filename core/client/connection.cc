@@ -80,6 +80,14 @@ int Connection::check_folder() const {
     return 0;
 }
 
+// Another user's server, which may admit this user by a group, is trusted where nobody else could have put its socket.
+static bool is_folder_of(uid_t user, const std::string &socket_path) {
+    const size_t slash = socket_path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : socket_path.substr(0, slash + 1);
+    struct stat st {};
+    return stat(folder.c_str(), &st) == 0 && st.st_uid == user && (st.st_mode & 0022) == 0;
+}
+
 int Connection::connect() {
     if (int rc = check_folder(); rc != 0) return rc;
     const int64_t deadline = now_ns() + config_.timeout_ns;
@@ -88,7 +96,8 @@ int Connection::connect() {
         if (!socket_) return no_server(errno);
         ucred server{};
         socklen_t length = sizeof server;
-        if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) == 0 && server.uid != geteuid())
+        if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) == 0 && server.uid != geteuid() &&
+            !is_folder_of(server.uid, config_.socket_path))
             return fail(CACHE_EPERM, "the server at %s belongs to user %u, this process to user %u",
                         config_.socket_path.c_str(), server.uid, geteuid());
         gone_.store(false, std::memory_order_relaxed);
@@ -153,12 +162,12 @@ int Connection::failed(const char *what) const {
 }
 
 // One well-formed message, or an error. Descriptors that nobody wants are closed.
-int Connection::receive(wire::Message *reply, Fd *fd, int64_t deadline) {
+int Connection::receive(wire::Message *reply, Fd *fds, int64_t deadline) {
     const int ready = wait_readable(socket_.get(), deadline);
     if (ready == 0) return no_answer();
     if (ready < 0) return fail(CACHE_EIO, "waiting for the server on port %u: %s", config_.port, strerror(errno));
-    Fd arrived[1];
-    int n_arrived = 1;
+    Fd arrived[2];
+    int n_arrived = 2;
     switch (receive_packet(socket_.get(), reply, sizeof *reply, arrived, &n_arrived)) {
     case Io::Done: break;
     case Io::Bad:
@@ -173,11 +182,12 @@ int Connection::receive(wire::Message *reply, Fd *fd, int64_t deadline) {
         return fail(CACHE_EVERSION, "the server on port %u is of version %u, this library of version %u", config_.port,
                     reply->header.version_major, CACHE_VERSION_MAJOR);
     reply->text[sizeof reply->text - 1] = 0;
-    if (fd != nullptr && n_arrived == 1) *fd = std::move(arrived[0]);
+    for (int i = 0; fds != nullptr && i < 2; i++)
+        fds[i] = i < n_arrived ? std::move(arrived[i]) : Fd();
     return 0;
 }
 
-int Connection::request(wire::Message &message, int64_t timeout_ns, Fd *fd) {
+int Connection::request(wire::Message &message, int64_t timeout_ns, Fd *fds) {
     std::lock_guard lock(request_mutex_);
     if (gone_.load(std::memory_order_relaxed)) return gone();
     drain();
@@ -185,13 +195,13 @@ int Connection::request(wire::Message &message, int64_t timeout_ns, Fd *fd) {
     fill_header(message, type, next_number_++, generation_.load(std::memory_order_relaxed));
     const int64_t deadline = now_ns() + timeout_ns;
     if (int rc = send(message); rc != 0) return rc;
-    return await_reply(message, fd, deadline);
+    return await_reply(message, fds, deadline);
 }
 
-int Connection::await_reply(wire::Message &message, Fd *fd, int64_t deadline) {
+int Connection::await_reply(wire::Message &message, Fd *fds, int64_t deadline) {
     wire::Message reply;
     for (;;) {
-        if (int rc = receive(&reply, fd, deadline); rc != 0) return rc;
+        if (int rc = receive(&reply, fds, deadline); rc != 0) return rc;
         if (is(reply, wire::Type::Resume)) {
             if (reply.header.generation == message.header.generation) continue;
             // A new broker: what it has not answered it may not have seen.
@@ -201,10 +211,8 @@ int Connection::await_reply(wire::Message &message, Fd *fd, int64_t deadline) {
             if (int rc = send(message); rc != 0) return rc;
             continue;
         }
-        if (reply.header.number != message.header.number || reply.header.type != message.header.type) {
-            if (fd != nullptr) fd->reset(); // of a request that was given up
-            continue;
-        }
+        // Another's reply, with its descriptors, is that of a request that was given up: the next one's replace them.
+        if (reply.header.number != message.header.number || reply.header.type != message.header.type) continue;
         message = reply;
         return reply.header.status == 0 ? 0 : fail(reply.header.status, "%s", reply.text);
     }

@@ -33,9 +33,9 @@ class Connection final : public BrokerLink {
     static int to(const ClientConfig &config, std::shared_ptr<Connection> *connection);
     ~Connection() override;
 
-    // Sends `message` (type and body filled in) and waits for its reply, which replaces it. `fd` receives the reply's
-    // descriptor, if any. 0, the reply's status with its text as the error, or a transport error.
-    int request(wire::Message &message, int64_t timeout_ns, Fd *fd = nullptr);
+    // Sends `message` (type and body filled in) and waits for its reply, which replaces it. `fds` (two, or null)
+    // receive the reply's descriptors, if any. 0, the reply's status with its text as the error, or a transport error.
+    int request(wire::Message &message, int64_t timeout_ns, Fd *fds = nullptr);
 
     bool send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) override;
     bool alive() override;
@@ -54,8 +54,8 @@ class Connection final : public BrokerLink {
     int connect();
     int check_folder() const;
     int greet(int64_t deadline, bool *again);
-    int receive(wire::Message *reply, Fd *fd, int64_t deadline);
-    int await_reply(wire::Message &message, Fd *fd, int64_t deadline);
+    int receive(wire::Message *reply, Fd *fds, int64_t deadline);
+    int await_reply(wire::Message &message, Fd *fds, int64_t deadline);
     int failed(const char *what) const;
     void drain();
     int send(const wire::Message &message, bool credentials = false);

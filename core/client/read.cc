@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading rows: no lock, no system call, no message. What stands in the region was written by another process: each
 // number is read once, checked, and then the checked copy is used.
-#include "core/client/read_usual.h"
+#include "core/client/read_spilled.h"
 
 #include "core/common/error.h"
 
@@ -12,6 +12,7 @@ namespace libcache {
 namespace {
 
 constexpr size_t kBlock = 32; // rows looked up together: enough to hide a cache miss, few enough to stay in L1
+constexpr int kSpilled = 2;   // a stub was found
 
 int corrupt(const cache &handle, int64_t row_id, uint64_t offset, const char *what) {
     return fail(CACHE_ECORRUPT, "row %lld of cache %u of session %u, at %llu of its region: %s",
@@ -32,23 +33,20 @@ int corrupt(const cache &handle, int64_t row_id, uint64_t offset, const char *wh
                    __atomic_load_n(&shared.check, __ATOMIC_RELAXED)};
     if (header.check != row_check(header.layout, row_id, header.bytes, header.n_columns))
         return corrupt(handle, row_id, offset, "its header is damaged");
+    if (SpillStub::is(header.layout)) {
+        *found = {row, nullptr, header.bytes, header.n_columns, header.layout}; // see stub_of()
+        return kSpilled;
+    }
     if (!region.index.reaches(offset, header.bytes))
         return corrupt(handle, row_id, offset, "its length leads out of the region");
-    found->row = row;
-    found->bytes = header.bytes;
-    found->n_columns = header.n_columns;
-    found->residue = residue_of(offset);
-    if (header.layout == kInlineLayout) {
-        found->layout = nullptr;
-        return check_inline_table(row, header.bytes, header.n_columns) == header.bytes
-                   ? 0
-                   : corrupt(handle, row_id, offset, "its column table is damaged");
-    }
-    found->layout = region.layouts.get(header.layout);
-    if (found->layout == nullptr || found->layout->n_columns() != header.n_columns ||
-        found->layout->row_bytes(found->residue, false) != header.bytes)
-        return corrupt(handle, row_id, offset, "it does not fit the layout it names");
-    return 0;
+    *found = {row, nullptr, header.bytes, header.n_columns, residue_of(offset)};
+    const char *const fault = layout_fault(region, header.layout, found);
+    return fault == nullptr ? 0 : corrupt(handle, row_id, offset, fault);
+}
+
+// The stub that check_row() found.
+SpillStub stub_of(const FoundRow &found) {
+    return SpillStub::unpack(found.residue, found.bytes, found.n_columns);
 }
 
 bool column_of(const FoundRow &found, uint32_t i, cache_column *column) {
@@ -93,14 +91,17 @@ void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offset
     }
 }
 
-// The row at an offset that find_block() gave: 1 a hit, 0 a miss, or an error.
+// The row at an offset that find_block() gave: 1 a hit, kSpilled a stub, 0 a miss, or an error.
 inline int look_at_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
-    if (offset == 0) return 0;
+    if (offset == 0) {
+        offset = find_written(handle, row_id);
+        if (offset == 0) return 0;
+    }
     if (usual_row(region, offset, row_id, found)) return 1;
     const uint64_t checked = region.index.find(row_id);
     if (checked == 0) return 0;
     const int rc = check_row(handle, region, checked, row_id, found);
-    return rc != 0 ? rc : 1;
+    return rc != 0 ? rc : 1; // kSpilled as it is
 }
 
 // Copies one column of a checked row. The sentence of a failure names the row.
@@ -133,14 +134,29 @@ void prefetch_bytes(const char *row) {
 
 } // namespace
 
+const char *layout_fault(Region &region, uint32_t layout, FoundRow *found) {
+    if (layout == kInlineLayout)
+        return check_inline_table(found->row, found->bytes, found->n_columns) == found->bytes
+                   ? nullptr
+                   : "its column table is damaged";
+    found->layout = region.layouts.get(layout);
+    return found->layout != nullptr && found->layout->n_columns() == found->n_columns &&
+                   found->layout->row_bytes(found->residue, false) == found->bytes
+               ? nullptr
+               : "it does not fit the layout it names";
+}
+
 int get_row(cache &handle, int64_t row_id, cache_view *view) {
     Region &region = *handle.region;
     if (!handle.live()) return handle.gone();
     if (row_id < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_id));
-    const uint64_t offset = region.index.find(row_id);
+    uint64_t offset = region.index.find(row_id);
+    if (offset == 0) offset = find_written(handle, row_id);
     if (offset == 0) return note_miss(row_id, handle.open->id.session_id, handle.open->id.cache_id);
     FoundRow found;
-    if (int rc = check_row(handle, region, offset, row_id, &found); rc != 0) return rc;
+    const int rc = check_row(handle, region, offset, row_id, &found);
+    if (rc == kSpilled) return get_spilled(handle, row_id, stub_of(found), view);
+    if (rc != 0) return rc;
     fill_view(handle, row_id, found, view);
     return 0;
 }
@@ -151,6 +167,7 @@ int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *vi
     if (int rc = check_ids(row_ids, n); rc != 0) return rc;
     int64_t hits = 0;
     uint64_t offsets[kBlock];
+    std::vector<SpilledRow> spilled;
     for (size_t from = 0; from < n; from += kBlock) {
         const size_t count = std::min(kBlock, n - from);
         find_block(region.index, row_ids + from, count, offsets);
@@ -163,14 +180,18 @@ int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *vi
                     views[rest] = {nullptr, row_ids[rest], {}};
                 return hit;
             }
-            if (hit != 0)
+            if (hit == 1) {
                 fill_view(handle, row_id, found, &views[from + i]);
-            else
-                views[from + i] = {nullptr, row_id, {}};
-            hits += hit;
+                hits++;
+                continue;
+            }
+            views[from + i] = {nullptr, row_id, {}};
+            if (hit == kSpilled) spilled.push_back({from + i, {stub_of(found), row_id, nullptr}});
         }
     }
-    return hits;
+    if (spilled.empty()) return hits;
+    const int64_t read = get_spilled_rows(handle, spilled, n, views);
+    return read < 0 ? read : hits + read;
 }
 
 int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t column, char *dst, size_t stride,
@@ -181,6 +202,7 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
     int64_t copied = 0;
     int error = 0;
     uint64_t offsets[kBlock];
+    std::vector<SpilledRow> spilled;
     for (size_t from = 0; from < n; from += kBlock) {
         const size_t count = std::min(kBlock, n - from);
         find_block(region.index, row_ids + from, count, offsets);
@@ -189,6 +211,10 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
             if (i + 1 < count && offsets[i + 1] != 0) prefetch_bytes(region.map.base() + offsets[i + 1]);
             FoundRow row;
             const int hit = look_at_row(handle, region, offsets[i], row_id, &row);
+            if (hit == kSpilled) {
+                spilled.push_back({from + i, {stub_of(row), row_id, nullptr}});
+                continue;
+            }
             int rc = hit;
             if (hit > 0)
                 rc = gather_one(handle, row, row_id, column, dst + (from + i) * stride, stride);
@@ -200,6 +226,12 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
             copied += done;
         }
     }
+    each_spilled_row(handle, spilled, [&](size_t at, const FoundRow &row, int code) {
+        const int rc = code != 0 ? code : gather_one(handle, row, row_ids[at], column, dst + at * stride, stride);
+        if (rc < 0) error = rc;
+        if (found != nullptr) found[at] = rc == 0;
+        copied += rc == 0;
+    });
     return error != 0 ? error : copied;
 }
 
@@ -214,7 +246,8 @@ int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *
         find_block(index, row_ids + from, count, offsets);
         for (size_t i = 0; i < count; i++)
             hits += found[from + i] =
-                index.has_id(offsets[i], row_ids[from + i]) || (offsets[i] != 0 && index.find(row_ids[from + i]) != 0);
+                index.has_id(offsets[i], row_ids[from + i]) ||
+                (offsets[i] != 0 ? index.find(row_ids[from + i]) : find_written(handle, row_ids[from + i])) != 0;
     }
     return hits;
 }

@@ -35,6 +35,10 @@ inline bool usual_row(Region &region, uint64_t offset, int64_t row_id, FoundRow 
     return true;
 }
 
+// What is wrong with the row's columns, given the number of its layout, or null. Fills found->layout; all else of it is
+// there.
+const char *layout_fault(Region &region, uint32_t layout, FoundRow *found);
+
 inline void fill_view(cache &handle, int64_t row_id, const FoundRow &found, cache_view *view) {
     *view = {&handle,
              row_id,

@@ -34,6 +34,7 @@ int begin_build(cache &handle, int64_t *resume_at) {
         *resume_at = static_cast<int64_t>(handle.header()->next.load(std::memory_order_acquire)); // [append]
         return 1;
     }
+    if (use->spiller) use->spiller->begin_stream();
     *resume_at = use->writer->resume();
     use->build_term.store(message.u.build.term, std::memory_order_relaxed);
     return 0;
@@ -46,6 +47,8 @@ int end_build(cache &handle) {
     if (term == 0)
         return fail(CACHE_EINVAL, "this process does not build cache %u of session %u: cache_build_begin comes first",
                     handle.open->id.cache_id, handle.open->id.session_id);
+    if (use->spiller)
+        if (int rc = use->spiller->flush(); rc != 0) return rc; // a build is not done while rows of it are lost
     wire::Message message{};
     message.u.build.term = term;
     const int rc = use->request(wire::Type::BuildDone, handle.config.timeout_ns, message);

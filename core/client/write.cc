@@ -42,10 +42,16 @@ int find_layout(cache &handle, const cache_column *columns, uint32_t n_columns, 
 // Stores a layout that is new to the cache, so that rows can name it. When the table is full, rows carry their own.
 int store_layout(cache &handle, WriterUse &use, RowLayout *row) {
     if (row->number != kInlineLayout) return 0;
-    if (int rc = use.writer->store_layout(*row->own, handle.config.timeout_ns, &row->number); rc != 0) return rc;
+    if (int rc = use.writer->store_layout(*row->own, handle.config.timeout_ns, &row->number); rc != 0) {
+        row->number = kInlineLayout;
+        return rc == CACHE_EFULL && use.spiller ? 0 : rc; // what is spilled may carry its own
+    }
     if (row->number == kInlineLayout) return 0;
     row->layout = handle.region->layouts.get(row->number);
-    return row->layout != nullptr ? 0 : fail(CACHE_ECORRUPT, "layout %u of the cache is damaged", row->number);
+    // Another than ours: somebody has cleared the entry of a layout that this process knew.
+    return row->layout != nullptr && *row->layout == *row->own
+               ? 0
+               : fail(CACHE_ECORRUPT, "layout %u of the cache is damaged", row->number);
 }
 
 char *column_address(const Writer::Place &place, const RowLayout &row, uint32_t i) {
@@ -76,13 +82,28 @@ int may_write(const cache &handle, bool appending) {
     return 0;
 }
 
+// A row that memory has refused goes to disk, if the cache does that.
+bool spills(int rc, const WriterUse *use) {
+    return rc == CACHE_EFULL && use != nullptr && use->spiller;
+}
+
+SpillRow spill_row(const cache &handle, const RowLayout &row, const cache_column *columns) {
+    return {row.layout, row.number, columns, handle.config.timeout_ns};
+}
+
+// There is memory again for a row that this process is writing to disk: the first one wins all the same.
+bool is_being_spilled(const cache &handle, int64_t row_id) {
+    WriterUse *const use = handle.writer_if_any();
+    return use != nullptr && use->spiller && use->spiller->busy() && use->spiller->writes(row_id);
+}
+
 // Everything up to the place: 0, 1 (the row is there), or an error.
 int place_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, bool reserving,
               RowLayout *row, WriterUse **use, Writer::Place *place) {
     if (int rc = may_write(handle, false); rc != 0) return rc;
     if (row_id < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_id));
     if (int rc = find_layout(handle, columns, n_columns, reserving, row); rc != 0) return rc;
-    if (handle.region->index.find(row_id) != 0) return 1;
+    if (is_being_spilled(handle, row_id) || handle.region->index.find(row_id) != 0) return 1;
     return place_columns(handle, row_id, row, use, place);
 }
 
@@ -97,8 +118,8 @@ bool put_usual(cache &handle, int64_t row_id, const cache_column *columns, uint3
     Region &region = *handle.region;
     WriterUse *const use = handle.writer_if_any();
     const Index::DenseStart start = region.index.dense_start();
-    if (use == nullptr || columns == nullptr || !start.covers(row_id) || !handle.live() ||
-        (handle.flags & CACHE_READ_ONLY) != 0 || (handle.header()->flags & kRegionBuild) != 0 ||
+    if (use == nullptr || (use->spiller && use->spiller->busy()) || columns == nullptr || !start.covers(row_id) ||
+        !handle.live() || (handle.flags & CACHE_READ_ONLY) != 0 || (handle.header()->flags & kRegionBuild) != 0 ||
         Index::offset_in(start.entries[row_id]) != 0)
         return false;
     uint32_t number = 0;
@@ -123,7 +144,9 @@ int put_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t
     RowLayout row;
     WriterUse *use = nullptr;
     Writer::Place place;
-    if (int rc = place_row(handle, row_id, columns, n_columns, false, &row, &use, &place); rc != 0) return rc;
+    const int rc = place_row(handle, row_id, columns, n_columns, false, &row, &use, &place);
+    if (spills(rc, use)) return use->spiller->put(row_id, spill_row(handle, row, columns));
+    if (rc != 0) return rc;
     copy_columns(place, row, columns, n_columns);
     LIBCACHE_PAUSE("put.copied");
     return use->writer->publish(place);
@@ -141,10 +164,57 @@ int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, i
         return fail(CACHE_EBUILDING,
                     "this process is not the builder of cache %u of session %u: call cache_build_begin first",
                     handle.open->id.cache_id, handle.open->id.session_id);
-    if (int rc = place_columns(handle, 0, &row, &use, &place); rc != 0) return rc; // the id comes with publishing
+    if (use->spiller && use->spiller->has_stream()) // rows come in order: after those that are being written
+        return use->spiller->append(spill_row(handle, row, columns), term, row_id);
+    const int rc = place_columns(handle, 0, &row, &use, &place); // the id comes with publishing
+    if (spills(rc, use)) return use->spiller->append(spill_row(handle, row, columns), term, row_id);
+    if (rc != 0) return rc;
     copy_columns(place, row, columns, n_columns);
-    return use->writer->append(place, term, row_id);
+    for (;;) {
+        const int appended = use->writer->append(place, term, row_id);
+        if (appended != Writer::kBehind) return appended;
+        use->spiller->drain(); // another thread's rows, which were promised ids
+    }
 }
+
+namespace {
+
+// The row is built in memory of this process alone; its columns lie there as they will in the file.
+int reserve_spilled(const RowLayout &row, std::unique_ptr<const Layout> own, cache_column *columns,
+                    std::unique_ptr<SpilledReservation> *made) {
+    const bool in_line = row.number == kInlineLayout;
+    auto spilled = std::make_unique<SpilledReservation>();
+    spilled->memory = SpilledImage::make(row.layout->row_bytes(0, in_line));
+    if (!spilled->memory)
+        return fail(CACHE_ENOMEM, "this process has no memory for a row of %llu bytes that is to be spilled",
+                    static_cast<unsigned long long>(row.layout->column_bytes()));
+    spilled->own = std::move(own);
+    spilled->layout = row.layout;
+    spilled->number = row.number;
+    uint64_t at = sizeof(RowHeader) + (in_line ? row.layout->table_bytes() : 0);
+    for (uint32_t i = 0; i < row.layout->n_columns(); i++) {
+        at = round_up(at, column_alignment(row.layout->column_bytes_of(i)));
+        columns[i].data = spilled->memory->data() + at;
+        at += row.layout->column_bytes_of(i);
+    }
+    *made = std::move(spilled);
+    return 0;
+}
+
+int commit_spilled(const cache_reservation &reservation) {
+    const SpilledReservation &spilled = *reservation.spilled;
+    std::vector<cache_column> columns(spilled.layout->n_columns());
+    uint64_t at = sizeof(RowHeader) + (spilled.number == kInlineLayout ? spilled.layout->table_bytes() : 0);
+    for (uint32_t i = 0; i < columns.size(); i++) {
+        at = round_up(at, column_alignment(spilled.layout->column_bytes_of(i)));
+        columns[i].data = spilled.memory->data() + at;
+        at += spilled.layout->column_bytes_of(i);
+    }
+    const SpillRow row{spilled.layout, spilled.number, columns.data(), reservation.handle->config.timeout_ns};
+    return reservation.use->spiller->put(reservation.place.row_id, row);
+}
+
+} // namespace
 
 int reserve_row(cache &handle, int64_t row_id, cache_column *columns, uint32_t n_columns,
                 cache_reservation **reservation) {
@@ -152,8 +222,13 @@ int reserve_row(cache &handle, int64_t row_id, cache_column *columns, uint32_t n
     RowLayout row;
     WriterUse *use = nullptr;
     auto made = std::make_unique<cache_reservation>();
-    if (int rc = place_row(handle, row_id, columns, n_columns, true, &row, &use, &made->place); rc != 0) return rc;
-    for (uint32_t i = 0; i < n_columns; i++)
+    int rc = place_row(handle, row_id, columns, n_columns, true, &row, &use, &made->place);
+    if (spills(rc, use)) {
+        made->place.row_id = row_id;
+        rc = reserve_spilled(row, std::move(row.own), columns, &made->spilled);
+    }
+    if (rc != 0) return rc;
+    for (uint32_t i = 0; i < n_columns && !made->spilled; i++)
         columns[i].data = column_address(made->place, row, i);
     made->handle = &handle;
     made->use = use;
@@ -176,12 +251,20 @@ int end_reservation(cache_reservation *reservation, bool commit) {
         if (reservation->next != nullptr) reservation->next->previous = reservation->previous;
     }
     const std::unique_ptr<cache_reservation> ended(reservation);
+    const bool live = ended->handle->live();
+    if (ended->spilled) return !commit ? 0 : live ? commit_spilled(*ended) : ended->handle->gone();
     if (!commit) return use.writer->give_back(ended->place), 0;
-    if (!ended->handle->live()) {
+    if (!live) {
         use.writer->give_back(ended->place);
         return ended->handle->gone();
     }
     return use.writer->publish(ended->place);
+}
+
+int flush_rows(cache &handle) {
+    WriterUse *const use = handle.writer_if_any();
+    const int rc = use != nullptr && use->spiller ? use->spiller->flush() : 0;
+    return handle.live() ? rc : handle.gone();
 }
 
 } // namespace libcache

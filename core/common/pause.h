@@ -2,7 +2,9 @@
 // Named points between two shared stores, where a test can kill or stop the process. Nothing is left of them unless
 // compiled with -DLIBCACHE_PAUSE_POINTS. Then the environment says what happens:
 //   LIBCACHE_PAUSE_AT=name[:count]   the count-th passage of this point (default: the first) raises SIGKILL,
-//   LIBCACHE_PAUSE_MODE=stop         or SIGSTOP.
+//   LIBCACHE_PAUSE_MODE=stop         or SIGSTOP;
+//   LIBCACHE_PAUSE_FILE=path         in place of PAUSE_AT: a file holding a PauseOrder, which the test may change any
+//                                    time: so it kills one broker after the other of one server.
 // Passages are counted together in a process and all it forks after its first point, so that a restarted broker does
 // not die of the same passage again.
 #pragma once
@@ -18,40 +20,57 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <new>
-#include <string>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace libcache {
+
+struct PauseOrder {
+    std::atomic<uint64_t> left{0};    // passages until the signal; 0: nothing is ordered
+    std::atomic<uint64_t> signals{0}; // sent so far
+    char name[48]{};                  // changed only while `left` is 0
+};
+static_assert(sizeof(PauseOrder) == 64);
 
 class PausePoint {
   public:
     static void pass(const char *name) {
         static PausePoint point;
-        if (point.name_ != name) return;
-        // rlx: a count, nothing is read by it
-        if (point.passages_->fetch_add(1, std::memory_order_relaxed) + 1 == point.count_) raise(point.signal_);
+        if (!point.order_) return;
+        PauseOrder &order = *point.order_;
+        uint64_t left = order.left.load(std::memory_order_acquire); // the name that was written before it
+        if (left == 0 || std::strcmp(order.name, name) != 0) return;
+        // rlx: a count; exactly one passage makes it 0
+        while (left != 0 && !order.left.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+        }
+        if (left != 1) return;
+        order.signals.fetch_add(1, std::memory_order_relaxed);
+        raise(point.signal_);
     }
 
   private:
-    std::string name_;
-    uint64_t count_ = 1;
+    PauseOrder *order_ = nullptr; // shared with the processes forked later
     int signal_ = SIGKILL;
-    std::atomic<uint64_t> *passages_ = nullptr;
 
     PausePoint() {
-        const char *at = std::getenv("LIBCACHE_PAUSE_AT");
-        if (!at) return;
-        void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (page == MAP_FAILED) return;
-        passages_ = new (page) std::atomic<uint64_t>(0);
-        name_ = at;
-        if (const size_t colon = name_.find(':'); colon != std::string::npos) {
-            count_ = std::strtoull(name_.c_str() + colon + 1, nullptr, 10);
-            name_.resize(colon);
-        }
+        const char *at = std::getenv("LIBCACHE_PAUSE_AT"), *path = std::getenv("LIBCACHE_PAUSE_FILE");
         const char *mode = std::getenv("LIBCACHE_PAUSE_MODE");
         if (mode && !std::strcmp(mode, "stop")) signal_ = SIGSTOP;
+        if (!at && !path) return;
+        const int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+        if (path && fd < 0) std::abort(); // a test that orders a death must not pass without it
+        void *page =
+            mmap(nullptr, sizeof(PauseOrder), PROT_READ | PROT_WRITE, MAP_SHARED | (path ? 0 : MAP_ANONYMOUS), fd, 0);
+        if (path) close(fd);
+        if (page == MAP_FAILED) std::abort();
+        order_ = static_cast<PauseOrder *>(page); // all zero, or as the test wrote it
+        if (path) return;
+        const char *colon = std::strchr(at, ':');
+        const size_t length = colon ? static_cast<size_t>(colon - at) : std::strlen(at);
+        if (length >= sizeof order_->name) std::abort();
+        std::memcpy(order_->name, at, length);
+        order_->left.store(colon ? std::strtoull(colon + 1, nullptr, 10) : 1, std::memory_order_release);
     }
 };
 

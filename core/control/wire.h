@@ -89,7 +89,8 @@ struct Build {
 };
 struct Spill {
     uint64_t region_id, epoch, bytes; // bytes: needed in one run
-    uint64_t segment, len;            // reply: first segment of the run, its length in segments
+    uint64_t segment, len;            // reply: first segment of the run, its length in segments. Request: len is errno
+                                      // with which io_uring was refused to the client, or 0
     uint32_t slot, seq;               // seq: of the grant
 };
 struct Want {
@@ -99,7 +100,8 @@ struct Want {
 }; // want: libcache::Want
 struct List {
     uint32_t session_id, cache_id, started, reserved;
-}; // the last entry seen; started 0: from the first
+}; // the last entry seen; started 0: from the first; kListDestroyed: destroyed caches, `reserved` of which were told
+inline constexpr uint32_t kListDestroyed = 2;
 struct Entry {
     uint32_t session_id, cache_id, has_cache, reserved;
     char name[64];

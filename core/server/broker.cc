@@ -19,7 +19,15 @@
 namespace libcache {
 namespace {
 
-enum Event : uint64_t { kListener = 1, kKeeper, kSignals, kJobs, kSocket, kProcess }; // the upper byte of a tag
+enum Event : uint64_t {
+    kListener = 1,
+    kKeeper,
+    kSignals,
+    kJobs,
+    kDiskJobs,
+    kSocket,
+    kProcess
+}; // the upper byte of a tag
 constexpr int kEventShift = 56;
 
 constexpr int kIdleMs = 1000, kRestlessMs = 50;
@@ -32,7 +40,11 @@ constexpr int64_t kCheckEvery = 2'000'000'000; // ns: the socket is back within 
 
 // R1 to R3: descriptors, server region, cache regions. The first broker finds none of the latter.
 int Broker::take_over() {
-    std::vector<std::pair<LinkEntry, Fd>> regions;
+    struct Found {
+        uint64_t id;
+        Fd file, spill_file;
+    };
+    std::vector<Found> regions;
     Fd server_file, mount;
     const bool all = keeper_.take_all([&](const LinkEntry &entry, Fd *fds) {
         switch (entry.kind) {
@@ -44,7 +56,9 @@ int Broker::take_over() {
         case HeldKind::TcpListener: tcp_ = std::move(fds[0]); break;
         case HeldKind::Mount: mount = std::move(fds[0]); break;
         case HeldKind::ServerRegion: server_file = std::move(fds[0]); break;
-        case HeldKind::Region: regions.emplace_back(entry, std::move(fds[0])); break;
+        case HeldKind::Region:
+            regions.push_back({entry.id, std::move(fds[0]), entry.n_fds > 1 ? std::move(fds[1]) : Fd()});
+            break;
         case HeldKind::Connection: {
             Connection &connection = connections_[entry.id];
             connection.id = entry.id;
@@ -64,15 +78,17 @@ int Broker::take_over() {
     // rel: a client's message of an older generation is dropped from now on
     generation_ = server_->header.generation.fetch_add(1, std::memory_order_release) + 1;
     LIBCACHE_PAUSE("restart.2");
-    ledger_ = std::make_unique<Ledger>(config.memory_limit_bytes);
-    populator_ = std::make_unique<Populator>();
-    if (!populator_->ok()) return fail(CACHE_EIO, "eventfd failed: %s", strerror(errno));
-    shop_.emplace(Shop{*ledger_, *populator_, generation_,
+    ledger_ = std::make_unique<Ledger>(config.memory_limit_bytes, config.headroom_bytes);
+    spill_.limit = config.spill_limit_bytes;
+    populator_ = std::make_unique<Populator>("populate");
+    disk_ = std::make_unique<Populator>("spill_space");
+    if (!populator_->ok() || !disk_->ok()) return fail(CACHE_EIO, "eventfd failed: %s", strerror(errno));
+    shop_.emplace(Shop{*ledger_, spill_, *populator_, *disk_, generation_,
                        [this](uint64_t bytes, uint64_t except) { return reclaim(bytes, except); }, 0});
     caches_ = std::make_unique<Caches>(server_, keeper_, backing_, *shop_);
     caches_->on_made([this](CacheRegion &region, int result) { cache_made(region, result); });
-    for (auto &[entry, file] : regions)
-        caches_->hold(entry.id, std::move(file));
+    for (Found &found : regions)
+        caches_->hold(found.id, std::move(found.file), std::move(found.spill_file));
     caches_->restore();
     LIBCACHE_PAUSE("restart.3");
     return 0;
@@ -96,6 +112,7 @@ int Broker::start_services() {
     if (keeper_.alive()) watch(keeper_.fd(), kKeeper, 0);
     watch(signals_.get(), kSignals, 0);
     watch(populator_->readable(), kJobs, 0);
+    watch(disk_->readable(), kDiskJobs, 0);
     find_lost_writers();
     resume_all();
     LIBCACHE_PAUSE("restart.4");
@@ -156,6 +173,7 @@ void Broker::loop() {
         const int64_t now = now_ns();
         if (now >= next_tick_ns) {
             caches_->tick();
+            mind_headroom();
             next_tick_ns = now + int64_t{kRestlessMs} * 1'000'000;
         }
         if (now >= next_check_ns_) housekeeping();
@@ -168,7 +186,8 @@ void Broker::handle_event(uint64_t tag) {
     case kListener: return accept_all();
     case kKeeper: return keeper_.lost(); // it never speaks first
     case kSignals: return read_signals();
-    case kJobs: return collect_jobs();
+    case kJobs: return collect_jobs(*populator_);
+    case kDiskJobs: return collect_jobs(*disk_);
     case kSocket: return read_connection(id);
     case kProcess: return process_died(id);
     default: return;
@@ -181,25 +200,42 @@ void Broker::read_signals() {
         if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) ending_ = true;
 }
 
-void Broker::collect_jobs() {
+void Broker::collect_jobs(Populator &populator) {
     // Bounded: connections get their turn too.
     for (int i = 0; i < 256; ++i) {
-        const std::unique_ptr<Job> job = populator_->take_finished();
+        const std::unique_ptr<Job> job = populator.take_finished();
         if (!job) return;
         caches_->job_done(*job);
+        if (works_on_disk(job->work)) lend_spill_again(job->region_id);
     }
 }
 
 bool Broker::reclaim(uint64_t bytes, uint64_t except_region) {
     bool begun = false;
     for (CacheRegion *region : caches_->all())
-        if (region->names().region_id != except_region) begun |= region->reclaim(bytes);
-    return begun;
+        if (region->names().region_id != except_region) begun |= region->reclaim(bytes, false);
+    return begun || caches_->drop_idle(bytes, "others need its memory");
+}
+
+// Others have taken what was to be left to them: unused stock goes back, then old caches.
+void Broker::mind_headroom() {
+    const uint64_t missing = ledger_->missing();
+    if (missing == 0 || shop_->punching != 0) return;
+    bool begun = false;
+    for (CacheRegion *region : caches_->all())
+        begun |= region->reclaim(missing, true);
+    if (!begun && !caches_->drop_idle(missing, "the machine is short of memory (--headroom)")) return;
+    if (!short_of_memory_)
+        log_line(LogLevel::Warning, "%llu bytes are missing to the headroom of %llu: unused memory is given back",
+                 static_cast<unsigned long long>(missing), static_cast<unsigned long long>(ledger_->headroom()));
+    short_of_memory_ = true;
 }
 
 void Broker::housekeeping() {
     next_check_ns_ = now_ns() + kCheckEvery;
     drop_idle();
+    if (const uint64_t ttl = server_.config().idle_ttl_ns; ttl != 0) caches_->drop_expired(static_cast<int64_t>(ttl));
+    if (ledger_->missing() == 0) short_of_memory_ = false;
     check_socket();
     log_reopen();
 }
@@ -212,7 +248,8 @@ void Broker::check_socket() {
     if (find_socket(config.folder, config.port, &device, &inode) && device == socket_.device && inode == socket_.inode)
         return;
     ServerSocket fresh;
-    if (listen_in_folder(config.folder, config.port, &fresh) != 0) {
+    if (listen_in_folder(config.folder, config.port, &fresh) != 0 ||
+        (config.group_access != kGroupNone && admit_group(config.folder, config.port, config.group_id) != 0)) {
         log_line(LogLevel::Error, "the server's socket was removed and cannot be made anew: %s", last_error());
         return;
     }
@@ -252,6 +289,7 @@ void Broker::end() {
             reply(at->second, stop_request_->second, &answer, 0);
         }
     populator_.reset(); // joins its thread
+    disk_.reset();
 }
 
 } // namespace libcache

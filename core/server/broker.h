@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <sys/socket.h>
 #include <vector>
 
 namespace libcache {
@@ -33,8 +34,9 @@ class Broker {
         Stage stage = Stage::Hello;
         int64_t since_ns = 0;
         uint64_t hello_number = 0;
+        bool resume_owed = false; // it has not read what former brokers sent: told when it speaks
     };
-    struct WaitingOpen { // for a cache that is being made
+    struct WaitingOpen { // for a cache that is being made, or for file space
         uint64_t conn_id, region_id;
         wire::Message request;
     };
@@ -43,20 +45,22 @@ class Broker {
     ServerRegion server_;
     Backing backing_;
     std::unique_ptr<Ledger> ledger_;
-    std::unique_ptr<Populator> populator_;
+    SpillLedger spill_;
+    std::unique_ptr<Populator> populator_, disk_;
     std::optional<Shop> shop_;
     std::unique_ptr<Caches> caches_;
     ServerSocket socket_;
     uint64_t listener_id_ = 0;
     Fd tcp_, epoll_, signals_;
     std::map<uint64_t, Connection> connections_;
-    std::vector<WaitingOpen> waiting_opens_;
+    std::vector<WaitingOpen> waiting_opens_, waiting_spills_;
     std::vector<uint64_t> keeper_old_listeners_;                     // that the keeper still holds
     std::optional<std::pair<uint64_t, wire::Message>> stop_request_; // connection, what it asked
     uint64_t generation_ = 0, max_fds_ = 0;
     int64_t messages_ = 0;
     int64_t next_check_ns_ = 0;
     bool ending_ = false;
+    bool short_of_memory_ = false; // and the log says so
 
     // broker.cc
     [[nodiscard]] int take_over();
@@ -68,10 +72,11 @@ class Broker {
     void loop();
     void handle_event(uint64_t tag);
     void read_signals();
-    void collect_jobs();
+    void collect_jobs(Populator &populator);
     void housekeeping();
     void check_socket();
     bool reclaim(uint64_t bytes, uint64_t except_region);
+    void mind_headroom();
     void end();
 
     // connections.cc
@@ -93,9 +98,12 @@ class Broker {
     void drop_idle();
     void find_lost_writers();
     void resume_all();
+    bool resume(Connection &connection);
+    Io transmit(const Connection &connection, wire::Message *message, int fd = -1, int second_fd = -1);
     // False: the connection cannot take it; the caller hangs up.
-    bool send(Connection &connection, wire::Message *message, int fd = -1);
-    bool reply(Connection &connection, const wire::Message &request, wire::Message *answer, int status, int fd = -1);
+    bool send(Connection &connection, wire::Message *message, int fd = -1, int second_fd = -1);
+    bool reply(Connection &connection, const wire::Message &request, wire::Message *answer, int status, int fd = -1,
+               int second_fd = -1);
 
     // requests.cc
     bool handle_request(Connection &connection, const wire::Message &request);
@@ -104,6 +112,8 @@ class Broker {
     int open_new(Connection &connection, const wire::Message &request, CacheRegion **region);
     int check_open(const wire::Message &request) const;
     int join(const wire::Message &request, const CacheRegion &region) const;
+    bool lend_spill(Connection &connection, const wire::Message &request);
+    void lend_spill_again(uint64_t region_id);
     bool reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region);
     void cache_made(CacheRegion &region, int result);
     bool attach(Connection &connection, const wire::Message &request);
@@ -113,6 +123,17 @@ class Broker {
     int destroy(const wire::Message &request);
     int list(const wire::Message &request, wire::Message *answer);
     void fill_entry(const Caches::Listed &listed, wire::Entry *entry) const;
+
+    // group.cc
+    bool admits(const Connection &connection, const ucred &peer) const;
+    int check_member(const Connection &connection, wire::Message *request) const;
+
+    // holders.cc
+    void fill_openers(const CacheRegion &region, wire::Entry *entry) const;
+    bool fill_destroyed(uint32_t told, wire::Entry *entry) const;
+    static void fill_pids(const std::vector<int32_t> &pids, wire::Entry *entry);
+
+    // requests.cc
     void server_info(wire::Info *info) const;
     int64_t clients() const;
 };

@@ -45,21 +45,24 @@ uint64_t process_start_time(int pid) {
     return std::strtoull(field.c_str(), nullptr, 10);
 }
 
-CacheRegion::CacheRegion(Shop &shop, CacheNames names, uint64_t limit_bytes, Fd file)
-    : shop_(shop), names_(names), limit_(limit_bytes), file_(std::move(file)) {}
+CacheRegion::CacheRegion(Shop &shop, CacheNames names, uint64_t limit_bytes, Fd file, Fd spill_file)
+    : shop_(shop), names_(names), limit_(limit_bytes), file_(std::move(file)), spill_file_(std::move(spill_file)) {}
 
 CacheRegion::~CacheRegion() = default;
 
 int CacheRegion::make(const CacheWish &wish) {
-    const Geometry geometry = Geometry::for_limit(limit_, wish.huge);
+    const Geometry geometry = Geometry::for_limit(limit_, wish.huge, wish.spill_segments);
     if (int rc = map_.map_new(file_.get(), geometry, RegionAccess::Control); rc != 0) return rc;
     extents_ = std::make_unique<Extents>(map_, limit_, shop_.ledger);
     if (int rc = extents_->start(); rc != 0) return rc;
+    if (spills()) spill_ = std::make_unique<SpillSegments>(map_, *extents_, shop_.spill);
     describe(wish);
     const uint64_t rows = std::min(wish.expected_rows, limit_ / kBytesPerExpectedRow);
     begin_growth(LevelKind::Dense, 0, std::max(rows, kSmallestDense));
     pump_growth();
-    return failed_ ? fail(CACHE_EFULL, "the server has no memory for the index of a new cache") : 0;
+    return failed_ ? fail(CACHE_EFULL, "the server has no memory for the index of a new cache: %s",
+                          shop_.ledger.shortage().c_str())
+                   : 0;
 }
 
 // All of the header but its magic: nobody else has the region yet.
@@ -67,7 +70,8 @@ void CacheRegion::describe(const CacheWish &wish) {
     const Geometry &g = map_.geometry();
     RegionHeader &h = *header();
     h.version = kFormatVersion;
-    h.flags = (g.huge_chunks != 0 ? kRegionHuge : 0u) | (wish.build ? kRegionBuild : 0u);
+    h.flags =
+        (g.huge_chunks != 0 ? kRegionHuge : 0u) | (wish.build ? kRegionBuild : 0u) | (spills() ? kRegionSpill : 0u);
     h.stamp = kLayoutStamp;
     h.region_bytes = g.region_bytes;
     h.slots_offset = g.slots_offset;
@@ -76,6 +80,8 @@ void CacheRegion::describe(const CacheWish &wish) {
     h.chunks = g.chunks;
     h.data_offset = g.data_offset;
     h.huge_chunks = g.huge_chunks;
+    h.spill_offset = g.spill_offset;
+    h.spill_segments = g.spill_segments;
     h.limit_bytes = limit_;
     h.region_id = names_.region_id;
     h.session_id = names_.session_id;
@@ -146,6 +152,7 @@ int CacheRegion::attach(const Person &person, uint32_t *slot, uint64_t *epoch) {
     empty_ring(s.back);
     client.grant = RingProducer(&s.grant);
     client.back = RingConsumer(&s.back);
+    client.attached_ns = quiet_since_ns_ = now_ns();
     LIBCACHE_PAUSE("broker.attach.1");
     s.owner.store(SlotWord{SlotState::Active, client.epoch}.pack(), std::memory_order_release); // with all above
     stock_ahead(free_slot, client);
@@ -161,23 +168,33 @@ void CacheRegion::message(uint64_t conn_id, uint32_t slot, uint64_t epoch, Want 
     refresh_offers(slot, *client);
     if (want.extent || want.grow) {
         if (!client->want.extent && !client->want.grow) client->want_since_ns = now_ns();
-        // Threads of one process may wait for different things at once; the largest answers all.
-        client->want.chunks = std::max(client->want.extent ? client->want.chunks : 0, want.extent ? want.chunks : 0);
-        client->want.extent |= want.extent;
+        if (want.extent) merge_want(*client, want);
         if (want.grow) client->row_id = row_id, client->want.levels = want.levels;
         client->want.grow |= want.grow;
     } else {
         adapt(*client);
     }
     client->busy = true;
+    quiet_since_ns_ = now_ns();
     grow_ahead();
     review();
     if (client_of(slot) && !somebody_waits()) stock_ahead(slot, *client);
 }
 
+// Threads of one process may wait for different things at once. The largest extent answers all of them; but room for
+// stubs is kept from rows, so a want for stubs goes alone, and before: its answer makes the others ask again.
+void CacheRegion::merge_want(Client &client, Want want) {
+    if (client.want.extent && client.want.stub && !want.stub) return;
+    const bool alone = !client.want.extent || want.stub != client.want.stub;
+    client.want.chunks = alone ? want.chunks : std::max(client.want.chunks, want.chunks);
+    client.want.extent = true;
+    client.want.stub = want.stub;
+}
+
 void CacheRegion::take_back_granted(uint32_t slot) {
     for (const Extents::Head &head : extents_->heads())
         if (head.word.state == ExtentState::Granted && head.word.slot == slot) extents_->revoke_granted(head.chunk);
+    take_back_spill(slot);
     look_for_room();
 }
 
@@ -194,6 +211,7 @@ void CacheRegion::vacate(uint32_t slot, Client &client) {
 bool CacheRegion::released(uint32_t slot, Client &client) {
     for (const Extents::Head &head : extents_->heads())
         if (head.word.state == ExtentState::Held && head.word.slot == slot) return false;
+    if (holds_spill(slot)) return false;
     vacate(slot, client);
     return true;
 }
@@ -248,7 +266,7 @@ void CacheRegion::submit(Work work, uint64_t chunk, uint64_t chunks, uint32_t sl
     auto job = std::make_unique<Job>();
     job->work = work;
     job->region_id = names_.region_id;
-    job->fd = file_.get();
+    job->fd = works_on_disk(work) ? spill_file_.get() : file_.get();
     job->geometry = map_.geometry();
     job->cancelled = cancelled_;
     job->head = chunk;
@@ -258,7 +276,7 @@ void CacheRegion::submit(Work work, uint64_t chunk, uint64_t chunks, uint32_t sl
     job->wish = wish;
     ++jobs_;
     if (work == Work::Punch) ++shop_.punching;
-    shop_.populator.submit(std::move(job));
+    (works_on_disk(work) ? shop_.disk : shop_.populator).submit(std::move(job));
 }
 
 void CacheRegion::job_done(const Job &job) {
@@ -271,6 +289,8 @@ void CacheRegion::job_done(const Job &job) {
         extents_->gave_back(job.head);
         look_for_room();
         break;
+    case Work::Allocate:
+    case Work::Release: spill_done(job); break;
     }
     if (state_ != State::Dying) review();
 }
@@ -304,19 +324,24 @@ void CacheRegion::stocked(const Job &job) {
 void CacheRegion::tick() {
     if (state_ == State::Dying) return;
     look_for_room();
+    tick_spill();
     review();
+    retire_idle();
     for (auto &[slot, client] : clients_)
         if (client.closing && released(slot, client)) break; // the map has changed; the others at the next tick
 }
 
 bool CacheRegion::restless() const {
-    return state_ == State::Dying || refused_ != 0 || growth_.active || somebody_waits() ||
+    return state_ != State::Live || refused_ != 0 || growth_.active || somebody_waits() ||
            std::any_of(clients_.begin(), clients_.end(), [](const auto &entry) { return entry.second.closing; });
 }
 
-bool CacheRegion::reclaim(uint64_t bytes) {
-    if (state_ != State::Live || somebody_waits()) return false;
+bool CacheRegion::reclaim(uint64_t bytes, bool stock) {
+    if (state_ != State::Live || (somebody_waits() && !stock)) return false;
     trim_all();
+    if (stock)
+        for (const Extents::Head &head : extents_->heads())
+            if (head.word.state == ExtentState::Granted) extents_->revoke_granted(head.chunk);
     bool begun = false;
     uint64_t chunk, chunks;
     for (uint64_t left = (bytes + kChunkBytes - 1) / kChunkBytes;

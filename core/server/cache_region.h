@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // One cache as the broker sees it: its region, the writers that are attached, what they are lent and what they wait
-// for. Used by the broker's control thread alone; never waits. Work on pages goes to the populating thread and comes
-// back through job_done().
+// for. Used by the broker's control thread alone; never waits. Work on pages goes to the populating thread, work on the
+// disk to the disk's; both come back through job_done().
 //
 // Parts: cache_region.cc making, attaching, closing. build.cc who builds a stream. stock.cc keeping rings stocked,
-// wants, revoking, refusing. grow.cc index levels. recover.cc dead writers and a new broker's start.
+// wants, revoking, refusing. grow.cc index levels. spill.cc lending file space. recover.cc dead writers and a new
+// broker's start.
 #pragma once
 
 #include "core/control/socket.h"
+#include "core/control/wire.h"
 #include "core/server/extents.h"
 #include "core/server/populate.h"
+#include "core/server/spill_segments.h"
 #include "core/shm/region.h"
 #include "core/shm/ring.h"
 
@@ -25,9 +28,11 @@ namespace libcache {
 // What all regions of a broker share.
 struct Shop {
     Ledger &ledger;
-    Populator &populator;
+    SpillLedger &spill;
+    Populator &populator, &disk; // disk: another thread, so that a slow one keeps nobody from memory
     uint64_t generation = 0;
     // Gives back pages of other caches that nobody uses, about so many bytes. False: there are none.
+    // Old caches go if that is not enough.
     std::function<bool(uint64_t bytes, uint64_t except_region)> reclaim_elsewhere;
     uint64_t punching = 0; // jobs in flight that give pages back
 };
@@ -40,14 +45,22 @@ struct CacheNames {
 struct CacheWish {
     uint64_t limit_bytes, expected_rows;
     bool huge, build;
+    uint64_t spill_segments; // 0: no spilling
     std::string tag, label;
 };
+
+struct SpillRun { // lent to a slot
+    uint64_t segment;
+    uint32_t len, seq;
+};
+inline constexpr int kSpillWait = 1; // it is being made: ask again when a job has come back
 
 class CacheRegion {
   public:
     enum class State { Making, Live, Dying };
 
-    CacheRegion(Shop &shop, CacheNames names, uint64_t limit_bytes, Fd file);
+    // `spill_file`: none if the cache does not spill.
+    CacheRegion(Shop &shop, CacheNames names, uint64_t limit_bytes, Fd file, Fd spill_file);
     ~CacheRegion();
 
     // A fresh file becomes a region and its first index level is asked for: Making until that has come, see ready().
@@ -59,6 +72,8 @@ class CacheRegion {
     uint64_t limit_bytes() const { return limit_; }
     const RegionMap &map() const { return map_; }
     int file() const { return file_.get(); }
+    int spill_file() const { return spill_file_.get(); } // -1: none
+    bool spills() const { return static_cast<bool>(spill_file_); }
     State state() const { return state_; }
     bool ready() const { return state_ == State::Making && !level_.empty(); }
     bool failed() const { return failed_; } // the first level found no room
@@ -76,11 +91,14 @@ class CacheRegion {
     // A slot for this connection; the one it has, if it has one.
     [[nodiscard]] int attach(const Person &person, uint32_t *slot, uint64_t *epoch);
     bool owns(uint64_t conn_id) const { return find(conn_id) != nullptr; }
+    int64_t writers() const { return static_cast<int64_t>(clients_.size()); }
     // A doorbell, with what the slot waits for.
     void message(uint64_t conn_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id);
     void close(uint64_t conn_id);   // its last handle is closed
     void hung_up(uint64_t conn_id); // its socket: nothing more is granted
     void died(uint64_t conn_id);    // its process
+    // File space for a spilled row. 0, kSpillWait or CACHE_E*.
+    [[nodiscard]] int lend_spill(uint64_t conn_id, const wire::Spill &wish, SpillRun *run);
     // ---- streams: one builder at a time
     struct Build {
         uint64_t term;
@@ -95,10 +113,11 @@ class CacheRegion {
     // ---- life
     void job_done(const Job &job);
     void tick();
-    bool restless() const;        // wants, refusals or growth that time alone may decide
-    bool reclaim(uint64_t bytes); // begins to give back pages that nobody uses
-    void die();                   // destroyed: everybody is told, nothing more is lent
-    bool can_go();                // dying, no jobs: unmapped; true once nobody else has the file
+    bool restless() const; // wants, refusals or growth that time alone may decide
+    // Begins to give back pages that nobody uses; with `stock` also those that writers were lent ahead.
+    bool reclaim(uint64_t bytes, bool stock);
+    void die();    // destroyed: everybody is told, nothing more is lent
+    bool can_go(); // dying, no jobs: unmapped; true once nobody else has the file
     void wake_all();
 
   private:
@@ -113,7 +132,7 @@ class CacheRegion {
         RingConsumer back;
         std::vector<Offer> offers; // GRANTED, as far as we know
         uint32_t next_chunks = 0;  // size of the next extent stocked ahead
-        int64_t last_taken_ns = 0;
+        int64_t last_taken_ns = 0, attached_ns = 0;
         Want want{};
         int64_t row_id = 0;
         int64_t want_since_ns = 0;
@@ -124,6 +143,9 @@ class CacheRegion {
         uint32_t last_regrant_used = 0;
         bool busy = false; // has sent a message: worth stocking further ahead
         bool closing = false, hung_up = false;
+        bool spill_making = false; // file space is being made for it
+        uint32_t spill_len = 0;    // segments, as it was lent last
+        int64_t spill_lent_ns = 0;
     };
     struct LevelFact {
         LevelKind kind;
@@ -140,9 +162,10 @@ class CacheRegion {
     Shop &shop_;
     const CacheNames names_;
     const uint64_t limit_;
-    Fd file_;
+    Fd file_, spill_file_;
     RegionMap map_;
     std::unique_ptr<Extents> extents_;
+    std::unique_ptr<SpillSegments> spill_; // null: the cache does not spill
     State state_ = State::Making;
     bool failed_ = false;
     std::string tag_, label_;
@@ -152,7 +175,14 @@ class CacheRegion {
     std::optional<WindowMap> sample_; // first chunk of the newest level, if it is hashed
     uint64_t refused_ = 0;            // smallest extent refused; mirrored in the header
     uint64_t jobs_ = 0, builders_ = 0;
+    int64_t quiet_since_ns_ = 0;     // when a writer was last heard of
     int64_t no_memory_until_ns_ = 0; // the kernel refused pages just now
+    uint64_t spill_refused_ = 0;     // shortest run refused; mirrored in the header
+    uint64_t spill_full_ = 0;        // so many segments were too many for the disk, until then
+    int64_t spill_full_until_ns_ = 0, spill_lent_ns_ = 0;
+    int spill_error_ = 0; // errno of the disk's last refusal
+    uint32_t spill_giving_back_ = 0;
+    bool spill_told_ = false, ring_told_ = false, spill_can_punch_ = true;
     std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
 
     RegionHeader *header() const { return map_.header(); }
@@ -162,6 +192,7 @@ class CacheRegion {
     Client *client_of(uint32_t slot);
 
     void describe(const CacheWish &wish);
+    static void merge_want(Client &client, Want want);
     bool released(uint32_t slot, Client &client);
     void vacate(uint32_t slot, Client &client);
     void take_back_granted(uint32_t slot);
@@ -174,11 +205,13 @@ class CacheRegion {
     void drain_returns(Client &client);
     void refresh_offers(uint32_t slot, Client &client);
     void adapt(Client &client);
+    uint32_t first_chunks() const;
+    void retire_idle();
     void review();
     void serve_extent(uint32_t slot, Client &client);
     void satisfied(uint32_t slot, Client &client);
     void serve_level(uint32_t slot, Client &client);
-    Room find_room(uint64_t chunks, uint32_t slot, uint64_t *chunk);
+    Room find_room(uint64_t chunks, uint32_t slot, bool stub, uint64_t *chunk);
     bool stock(uint64_t chunks, uint32_t slot);
     void stock_ahead(uint32_t slot, Client &client);
     uint64_t share(const Client &client) const;
@@ -187,13 +220,16 @@ class CacheRegion {
     bool offer_again(Client &client, uint64_t chunks);
     bool offer_sealed(uint32_t slot, Client &client);
     void trim_all();
-    bool revoke(uint64_t chunks, uint32_t slot);
+    bool may_have(uint64_t chunks, bool stub) const;
+    bool revoke(uint64_t chunks, uint32_t slot, bool stub);
     bool make_contiguous(uint64_t chunks);
     void answer(uint32_t slot, Client &client, int code, uint64_t chunks);
     void wake(uint32_t slot);
     void refuse(uint32_t slot, Client &client, uint64_t chunks);
     void look_for_room();
     bool somebody_waits() const;
+    uint64_t kept_from_rows() const;
+    uint64_t row_room() const;
 
     // grow.cc
     void begin_growth(LevelKind kind, uint64_t first, uint64_t slots);
@@ -210,6 +246,21 @@ class CacheRegion {
     uint64_t hashed_rows() const;
     bool newest_half_full();
     int load_levels();
+
+    // spill.cc
+    uint64_t spill_ahead(Client &client) const;
+    void trim_spill();
+    bool lend_what_is_there(Client &client, const wire::Spill &wish, uint64_t needed, uint64_t worth, SpillRun *run);
+    bool make_spill(Client &client, uint32_t slot, uint64_t segments);
+    bool give_back_spill();
+    int refuse_spill(uint64_t needed);
+    void spill_done(const Job &job);
+    void tick_spill();
+    bool holds_spill(uint32_t slot);
+    void take_back_spill(uint32_t slot);
+    int recover_spill(uint32_t slot);
+    int load_spill();
+    void restore_spill();
 
     // recover.cc
     void recover_slot(uint32_t slot);

@@ -4,6 +4,7 @@
 #include "core/common/error.h"
 #include "core/common/log.h"
 #include "core/common/pause.h"
+#include "core/server/spill_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +35,7 @@ SessionEntry *Caches::free_session() {
     return nullptr;
 }
 
-int Caches::add_session(const Asker &asker, const std::string &name, uint32_t *session_id) {
+int Caches::add_session(const Asker &asker, const std::string &name, uint32_t flags, uint32_t *session_id) {
     SessionEntry *entry = free_session();
     if (!entry)
         return fail(CACHE_ELIMIT, "the server has %u sessions, more are not possible: end some with cache_admin -d",
@@ -45,6 +46,7 @@ int Caches::add_session(const Asker &asker, const std::string &name, uint32_t *s
     entry->session_id = id;
     entry->conn_id = asker.conn_id;
     entry->number = asker.number;
+    entry->flags = flags;
     memset(entry->name, 0, sizeof entry->name);
     memcpy(entry->name, name.c_str(), std::min(name.size(), sizeof entry->name - 1));
     LIBCACHE_PAUSE("broker.session.1");
@@ -55,17 +57,17 @@ int Caches::add_session(const Asker &asker, const std::string &name, uint32_t *s
     return 0;
 }
 
-int Caches::create_session(const Asker &asker, uint32_t *session_id) {
+int Caches::create_session(const Asker &asker, uint32_t flags, uint32_t *session_id) {
     for (const auto &[id, entry] : sessions_)
         if (entry->conn_id == asker.conn_id && entry->number == asker.number && entry->name[0] == 0)
             return *session_id = id, 0; // asked for again
-    return add_session(asker, "", session_id);
+    return add_session(asker, "", flags, session_id);
 }
 
-int Caches::open_session(const Asker &asker, const std::string &name, uint32_t *session_id) {
+int Caches::open_session(const Asker &asker, const std::string &name, uint32_t flags, uint32_t *session_id) {
     for (const auto &[id, entry] : sessions_)
-        if (name == entry->name) return *session_id = id, 0;
-    return add_session(asker, name, session_id);
+        if (name == entry->name) return entry->flags |= flags, *session_id = id, 0;
+    return add_session(asker, name, flags, session_id);
 }
 
 int Caches::require_session(uint32_t session_id) const {
@@ -76,6 +78,11 @@ int Caches::require_session(uint32_t session_id) const {
 const char *Caches::session_name(uint32_t session_id) const {
     const auto at = sessions_.find(session_id);
     return at == sessions_.end() ? "" : at->second->name;
+}
+
+uint32_t Caches::session_flags(uint32_t session_id) const {
+    const auto at = sessions_.find(session_id);
+    return at == sessions_.end() ? 0 : at->second->flags;
 }
 
 int Caches::destroy_session(uint32_t session_id) {
@@ -130,11 +137,13 @@ int Caches::create(const Asker &asker, Name name, const CacheWish &wish, CacheRe
         return fail(CACHE_ELIMIT, "the server has %u caches, more are not possible: destroy some", kMaxCaches);
     // Raised before it is used: no id is ever used twice.
     const uint64_t id = server_->header.next_region_id.fetch_add(1, std::memory_order_relaxed);
-    Fd file;
-    const uint64_t bytes = Geometry::for_limit(wish.limit_bytes, wish.huge).region_bytes;
+    Fd file, spill_file;
+    const uint64_t bytes = Geometry::for_limit(wish.limit_bytes, wish.huge, wish.spill_segments).region_bytes;
     if (int rc = backing_.make_region(bytes, &file); rc != 0) return rc;
+    if (wish.spill_segments != 0)
+        if (int rc = make_spill_file(server_.config().spill_dir, &spill_file); rc != 0) return rc;
     auto fresh = std::make_unique<CacheRegion>(shop_, CacheNames{id, name.first, name.second}, wish.limit_bytes,
-                                               std::move(file));
+                                               std::move(file), std::move(spill_file));
     if (int rc = fresh->make(wish); rc != 0) return rc;
     *region = fresh.get();
     caches_[id] = {nullptr, std::move(fresh), asker};
@@ -148,7 +157,7 @@ void Caches::finish(Cache &cache) {
     CacheEntry *entry = free_cache(); // there is one: create() counted
     const CacheNames &names = region.names();
     region.publish();
-    keeper_.deposit(HeldKind::Region, names.region_id, region.file());
+    keeper_.deposit(HeldKind::Region, names.region_id, region.file(), region.spill_file());
     LIBCACHE_PAUSE("broker.create.1");
     entry->region_id = names.region_id;
     entry->session_id = names.session_id;
@@ -179,6 +188,7 @@ void Caches::destroy(CacheRegion &region) {
     if (cache.entry) cache.entry->state.store(EntryState::Dying, std::memory_order_release); // the word first
     LIBCACHE_PAUSE("broker.destroy.2");
     const bool was_making = region.state() == CacheRegion::State::Making;
+    cache.dying_ns = now_ns();
     region.die();
     if (was_making)
         made_(region, fail(CACHE_EGONE, "cache %u of session %u was destroyed while it was being made", names.cache_id,
@@ -210,6 +220,8 @@ void Caches::note_open(uint64_t conn_id, uint64_t region_id) {
         if (owner == 0 && &entry > &server_->open[open_top_]) break; // none beyond was ever used
     }
     if (!unused) return; // a statistic less
+    if (const auto at = caches_.find(region_id); at != caches_.end() && at->second.entry)
+        at->second.entry->idle_since_ns = 0;
     unused->region_id = region_id;
     unused->conn_id.store(conn_id, std::memory_order_release); // with the line above
     open_top_ = std::max<size_t>(open_top_, static_cast<size_t>(unused - server_->open));
@@ -222,6 +234,20 @@ void Caches::note_closed(uint64_t conn_id, uint64_t region_id) {
             (region_id == 0 || entry.region_id == region_id))
             entry.conn_id.store(0, std::memory_order_release); // unused again
     }
+    note_idle();
+}
+
+bool Caches::has_session(const char *name) const {
+    return std::any_of(sessions_.begin(), sessions_.end(),
+                       [&](const auto &s) { return !strcmp(name, s.second->name); });
+}
+
+bool Caches::has_open(uint64_t conn_id, uint64_t region_id) const {
+    for (size_t i = 0; i <= open_top_; ++i) {
+        const OpenEntry &entry = server_->open[i];
+        if (entry.conn_id.load(std::memory_order_relaxed) == conn_id && entry.region_id == region_id) return true;
+    }
+    return false;
 }
 
 int64_t Caches::readers(uint64_t region_id) const {
@@ -236,20 +262,25 @@ int64_t Caches::readers(uint64_t region_id) const {
 // ---- events
 // --------------------------------------------------------------------------------------------------------------
 
-void Caches::job_done(const Job &job) {
-    const auto at = caches_.find(job.region_id);
-    if (at == caches_.end()) return;
-    Cache &cache = at->second;
-    cache.region->job_done(job);
+// A cache that was being made stands, or cannot.
+void Caches::settle(Cache &cache) {
     if (cache.region->ready()) {
         finish(cache);
     } else if (cache.region->failed() && cache.region->state() == CacheRegion::State::Making) {
         const CacheNames &names = cache.region->names();
         by_name_.erase({names.session_id, names.cache_id});
-        made_(*cache.region, fail(CACHE_EFULL, "the server has no memory for the index of cache %u of session %u",
-                                  names.cache_id, names.session_id));
+        made_(*cache.region, fail(CACHE_EFULL, "the server has no memory for the index of cache %u of session %u: %s",
+                                  names.cache_id, names.session_id, shop_.ledger.shortage().c_str()));
         cache.region->die();
     }
+}
+
+void Caches::job_done(const Job &job) {
+    const auto at = caches_.find(job.region_id);
+    if (at == caches_.end()) return;
+    Cache &cache = at->second;
+    cache.region->job_done(job);
+    settle(cache);
     if (job.work == Work::Punch) // room for others, maybe
         for (const auto &[id, other] : caches_)
             if (other.region.get() != cache.region.get()) other.region->tick();
@@ -271,11 +302,14 @@ void Caches::remove_if_gone(uint64_t region_id) {
 }
 
 void Caches::tick() {
+    note_idle();
     std::vector<uint64_t> ids;
     for (const auto &[id, cache] : caches_)
         ids.push_back(id);
     for (uint64_t id : ids) {
-        caches_.at(id).region->tick();
+        Cache &cache = caches_.at(id);
+        cache.region->tick();
+        settle(cache);
         remove_if_gone(id);
     }
 }
@@ -295,7 +329,8 @@ void Caches::restore_cache(CacheEntry &entry) {
         entry.state.store(EntryState::Empty, std::memory_order_release);
         return;
     }
-    auto region = std::make_unique<CacheRegion>(shop_, names, entry.limit_bytes, std::move(held->second));
+    auto region = std::make_unique<CacheRegion>(shop_, names, entry.limit_bytes, std::move(held->second.first),
+                                                std::move(held->second.second));
     held_.erase(held);
     const int rc = region->restore();
     if (rc != 0)
@@ -319,7 +354,7 @@ void Caches::restore() {
     for (CacheEntry &entry : server_->cache)
         if (state_of(entry.state) != EntryState::Empty) restore_cache(entry);
     // Deposited, but no word names them: nobody ever knew of them.
-    for (const auto &[region_id, file] : held_)
+    for (const auto &[region_id, files] : held_)
         keeper_.forget(HeldKind::Region, region_id);
     held_.clear();
     std::vector<SessionEntry *> dying;

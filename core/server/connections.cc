@@ -89,7 +89,11 @@ bool Broker::handle_packet(Connection &connection, const wire::Message &message,
     if (type == wire::Type::Hello) return welcome(connection); // said again: it stands
     if (type == wire::Type::Prove) return true;
     // Sent to a broker that has ended: it comes again, or has been done and repeated since.
-    if (header.generation != generation_) return true;
+    if (header.generation != generation_) {
+        if (!connection.resume_owed) return true;
+        if (type == wire::Type::Stock) stock(connection, message); // a hint, right in any generation
+        return resume(connection);
+    }
     return handle_request(connection, message);
 }
 
@@ -112,9 +116,9 @@ bool Broker::check_hello(Connection &connection, const wire::Message &message) {
                   CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR, config.program);
     } else if (getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
         rc = fail(CACHE_EPERM, "the server cannot tell who is asking: %s", strerror(errno));
-    } else if (peer.uid != geteuid()) {
-        rc = fail(CACHE_EPERM, "this server belongs to user %u and does not serve user %u: start one of your own",
-                  geteuid(), peer.uid);
+    } else if (!admits(connection, peer)) {
+        rc = fail(CACHE_EPERM, "this server belongs to user %u and does not serve user %u: start one of your own%s",
+                  geteuid(), peer.uid, config.group_access == kGroupNone ? "" : ", or join its group");
     } else if (!ended(message.u.hello.program, sizeof message.u.hello.program) ||
                !ended(message.u.hello.version, sizeof message.u.hello.version)) {
         rc = fail(CACHE_EINVAL, "a greeting whose names have no end");
@@ -249,6 +253,7 @@ void Broker::drop(uint64_t conn_id) {
     }
     connections_.erase(conn_id);
     std::erase_if(waiting_opens_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });
+    std::erase_if(waiting_spills_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });
 }
 
 // Connections that never greeted, and such as hung up while their process still held something.
@@ -308,39 +313,54 @@ void Broker::resume_all() {
             connection.pid = peer.pid;
             connection.start_time = process_start_time(peer.pid);
         }
-        wire::Message message{};
-        message.header.type = uint32_t(wire::Type::Resume);
-        fill_welcome(connection, &message);
-        if (send(connection, &message))
+        if (resume(connection))
             watch_socket(connection);
         else
             hang_up(id);
     }
 }
 
+// A client that asks for nothing reads nothing either, and its socket fills up when broker after broker says RESUME:
+// what it reads first then is old, and its request of an old generation is answered with this one's RESUME.
+bool Broker::resume(Connection &connection) {
+    wire::Message message{};
+    message.header.type = uint32_t(wire::Type::Resume);
+    fill_welcome(connection, &message);
+    const Io io = transmit(connection, &message);
+    connection.resume_owed = io == Io::WouldBlock;
+    return io == Io::Done || io == Io::WouldBlock;
+}
+
 // ---- sending
 // ---------------------------------------------------------------------------------------------------------------
 
-bool Broker::send(Connection &connection, wire::Message *message, int fd) {
+Io Broker::transmit(const Connection &connection, wire::Message *message, int fd, int second_fd) {
     wire::Header &header = message->header;
     header.magic = wire::kMagic;
     header.version_major = CACHE_VERSION_MAJOR;
     header.version_minor = CACHE_VERSION_MINOR;
     header.generation = generation_;
-    // Never waits: a client that does not read is its own loss.
-    const Io io = send_packet(connection.socket.get(), message, sizeof *message, &fd, fd < 0 ? 0 : 1, false, false);
+    const int fds[2] = {fd, second_fd};
+    const int n_fds = fd < 0 ? 0 : second_fd < 0 ? 1 : 2;
+    return send_packet(connection.socket.get(), message, sizeof *message, fds, n_fds, false, false);
+}
+
+bool Broker::send(Connection &connection, wire::Message *message, int fd, int second_fd) {
+    // Never waits: a client that asks and does not read is its own loss.
+    const Io io = transmit(connection, message, fd, second_fd);
     if (io == Io::WouldBlock)
         log_line(LogLevel::Warning, "process %d does not read its messages and is disconnected", connection.pid);
     return io == Io::Done;
 }
 
-bool Broker::reply(Connection &connection, const wire::Message &request, wire::Message *answer, int status, int fd) {
+bool Broker::reply(Connection &connection, const wire::Message &request, wire::Message *answer, int status, int fd,
+                   int second_fd) {
     if (answer->header.type == 0) answer->header.type = request.header.type;
     answer->header.number = request.header.number;
     answer->header.status = status;
     if (status != 0) snprintf(answer->text, sizeof answer->text, "%s", last_error());
     ++messages_;
-    return send(connection, answer, fd);
+    return send(connection, answer, fd, second_fd);
 }
 
 } // namespace libcache

@@ -19,6 +19,9 @@ constexpr uint64_t slot_pages_bytes(uint64_t slots) {
 constexpr uint64_t table_pages_bytes(uint64_t entries) {
     return round_up(entries * sizeof(Extent), kPage);
 }
+constexpr uint64_t spill_pages_bytes(uint64_t entries) {
+    return round_up(entries * sizeof(SpillSegment), kPage);
+}
 
 } // namespace
 
@@ -90,13 +93,26 @@ bool Extents::provide_table(uint64_t entries) {
     return true;
 }
 
+bool Extents::provide_spill_pages(uint64_t entries) {
+    const uint64_t top = header_->spill_top.load(std::memory_order_relaxed); // only we write it
+    if (entries <= top) return true;
+    const uint64_t have = spill_pages_bytes(top);
+    return provide_pages(map_.geometry().spill_offset + have, spill_pages_bytes(entries) - have);
+}
+
+void Extents::show_spill_pages(uint64_t entries) {
+    if (entries <= header_->spill_top.load(std::memory_order_relaxed)) return;
+    const uint64_t top = spill_pages_bytes(entries) / sizeof(SpillSegment);
+    // rel: whoever reads the new top finds pages and the heads in them
+    header_->spill_top.store(std::min(top, map_.geometry().spill_segments), std::memory_order_release);
+}
+
 int Extents::start() {
     const Geometry &g = map_.geometry();
     const uint64_t slots = std::min(kFirstSlotPages * kPage / sizeof(Slot), g.slots);
     if (provide_pages(0, kHeaderBytes) && provide_slot(static_cast<uint32_t>(slots - 1)) == 0 && provide_table(1))
         return 0;
-    return fail(CACHE_EFULL, "the server has no memory for the tables of a new cache: %llu of %llu bytes are in use",
-                static_cast<unsigned long long>(ledger_.charged()), static_cast<unsigned long long>(ledger_.limit()));
+    return fail(CACHE_EFULL, "the server has no memory for the tables of a new cache: %s", ledger_.shortage().c_str());
 }
 
 int Extents::load() {
@@ -119,8 +135,10 @@ int Extents::load() {
     }
     covered_ = chunk;
     for (const Head &run : runs)
-        set_run(run.chunk, run.word.len, run.word.state); // merges what a death left apart
-    charge(kHeaderBytes + slot_pages_bytes(slots_top) + table_pages_bytes(table_top) + chunks * kChunkBytes);
+        set_run(run.chunk, run.word.len, run.word.state);                          // merges what a death left apart
+    const uint64_t spill_top = header_->spill_top.load(std::memory_order_acquire); // checked by SpillSegments::load
+    charge(kHeaderBytes + slot_pages_bytes(slots_top) + table_pages_bytes(table_top) +
+           spill_pages_bytes(std::min(spill_top, g.spill_segments)) + chunks * kChunkBytes);
     return 0;
 }
 

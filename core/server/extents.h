@@ -74,6 +74,9 @@ class Extents {
 
     // Pages of the slots up to and including this one. 0 or CACHE_EFULL.
     [[nodiscard]] int provide_slot(uint32_t slot);
+    // Pages for the first `entries` of the spill table; then, when their heads stand, the telling of it.
+    bool provide_spill_pages(uint64_t entries);
+    void show_spill_pages(uint64_t entries);
 
   private:
     const RegionMap &map_;

@@ -60,6 +60,16 @@ int listen_in_folder(const std::string &folder, unsigned port, ServerSocket *mad
     return bind_and_listen(path, made);
 }
 
+int admit_group(const std::string &folder, unsigned port, gid_t group) {
+    constexpr uid_t kSameOwner = static_cast<uid_t>(-1);
+    const std::string path = socket_path(folder, port);
+    if (chown(folder.c_str(), kSameOwner, group) == 0 && chmod(folder.c_str(), 0750) == 0 &&
+        chown(path.c_str(), kSameOwner, group) == 0 && chmod(path.c_str(), 0660) == 0)
+        return 0;
+    return fail(CACHE_EPERM, "cannot give %s and the socket in it to group %u: %s; the server's user must be a member",
+                folder.c_str(), group, strerror(errno));
+}
+
 bool find_socket(const std::string &folder, unsigned port, dev_t *device, ino_t *inode) {
     struct stat status;
     if (lstat(socket_path(folder, port).c_str(), &status) != 0) return false;

@@ -23,6 +23,9 @@ struct ServerSocket {
 // that start at once exclude each other by a lock on the folder. 0 or CACHE_E*.
 [[nodiscard]] int listen_in_folder(const std::string &folder, unsigned port, ServerSocket *made);
 
+// Lets the members of a group go through the folder and connect. 0 or CACHE_E*.
+[[nodiscard]] int admit_group(const std::string &folder, unsigned port, gid_t group);
+
 // Device and inode of the socket's name now. False if it is missing.
 bool find_socket(const std::string &folder, unsigned port, dev_t *device, ino_t *inode);
 

@@ -44,7 +44,7 @@ void CacheRegion::begin_growth(LevelKind kind, uint64_t first, uint64_t slots) {
 void CacheRegion::pump_growth() {
     while (growth_.active && !growth_.zeroing) {
         uint64_t chunk = 0;
-        const Room room = find_room(growth_.chunks, kNoSlot, &chunk);
+        const Room room = find_room(growth_.chunks, kNoSlot, true, &chunk);
         if (room == Room::Wait) return;
         if (room == Room::Have) {
             extents_->make_index(chunk, growth_.chunks, static_cast<uint32_t>(level_.size()));

@@ -12,7 +12,7 @@ enum class HeldKind : uint32_t {
     TcpListener = 2,
     Mount = 3, // the tmpfs of the huge-page backing
     ServerRegion = 4,
-    Region = 5,     // a cache
+    Region = 5,     // a cache: its region and, if it spills, the file of its spilled rows
     Connection = 6, // two descriptors: the socket and the process's pidfd
 };
 

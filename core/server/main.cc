@@ -12,6 +12,7 @@
 #include "core/server/memory.h"
 #include "core/server/options.h"
 #include "core/server/server_region.h"
+#include "core/server/spill_folder.h"
 
 #include <cerrno>
 #include <csignal>
@@ -64,6 +65,8 @@ struct Parts { // what the keeper will hold
 int make_parts(const ServerOptions &options, const std::string &folder, Parts *parts) {
     // First of all the socket: it tells whether a server is up already.
     if (int rc = listen_in_folder(folder, options.port, &parts->socket); rc != 0) return rc;
+    if (!options.group.empty())
+        if (int rc = admit_group(folder, options.port, options.group_id); rc != 0) return rc;
     const std::string log_path = socket_path(folder, options.port) + ".log";
     if (int rc = log_open(log_path, options.log_level, options.foreground); rc != 0) return rc;
     if (int rc = listen_on_tcp(options.port, options.port_given, &parts->tcp); rc != 0) return rc;
@@ -76,12 +79,17 @@ int make_parts(const ServerOptions &options, const std::string &folder, Parts *p
     config.log_level = static_cast<uint32_t>(options.log_level);
     config.keeper_pid = getpid();
     config.huge_pages = parts->backing.huge();
+    config.group_access = options.group.empty() ? kGroupNone : options.group_write ? kGroupWrite : kGroupRead;
+    config.group_id = options.group_id;
     const char *distrust = getenv("LIBCACHE_NO_PEERPIDFD"); // lets a test reach what kernels before 6.5 do
     config.distrust_peerpidfd = distrust && strcmp(distrust, "1") == 0;
     if (getrandom(&config.server_id, sizeof config.server_id, 0) != sizeof config.server_id)
         return fail(CACHE_EIO, "getrandom failed: %s", strerror(errno));
     config.memory_limit_bytes =
         static_cast<uint64_t>(static_cast<double>(Memory().total_bytes()) * options.memory_cap_ratio);
+    config.headroom_bytes = options.headroom_bytes.value_or(default_headroom(config.memory_limit_bytes));
+    config.spill_limit_bytes = options.spill_limit_bytes;
+    config.idle_ttl_ns = options.idle_ttl_seconds * 1'000'000'000;
     copy_text(config.hostname, options.hostname);
     copy_text(config.spill_dir, options.spill_dir);
     copy_text(config.backing_reason, parts->backing.reason());
@@ -111,6 +119,9 @@ void log_start(const ServerOptions &options, const ServerConfig &config) {
              static_cast<unsigned long long>(config.memory_limit_bytes), options.memory_cap_ratio,
              config.huge_pages ? "huge pages" : "sealed memfd", config.backing_reason);
     if (!options.warning.empty()) log_line(LogLevel::Warning, "%s", options.warning.c_str());
+    if (config.spill_dir[0] == 0) return;
+    const std::string advice = spill_folder_advice(config.spill_dir);
+    if (!advice.empty()) log_line(LogLevel::Warning, "%s", advice.c_str());
 }
 
 // In the process that stays. Returns its exit status.

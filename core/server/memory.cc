@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -93,7 +94,7 @@ uint64_t Memory::limit_of(const Group &group) const {
     return read_number(group.folder + (group.v2 ? "/memory.max" : "/memory.limit_in_bytes"), kUnlimited);
 }
 
-uint64_t Memory::room_of(const Group &group) const {
+uint64_t Memory::room_of(const Group &group, bool less_margin) const {
     const uint64_t limit = limit_of(group);
     if (limit >= kUnlimited / 4) return kUnlimited; // v1 says "no limit" by a number near 2^63
     const uint64_t usage = read_number(group.folder + (group.v2 ? "/memory.current" : "/memory.usage_in_bytes"), 0);
@@ -101,7 +102,7 @@ uint64_t Memory::room_of(const Group &group) const {
     const std::string stat = group.folder + "/memory.stat";
     const uint64_t droppable = group.v2 ? sum_fields(stat, {"inactive_file", "active_file"})
                                         : sum_fields(stat, {"total_inactive_file", "total_active_file"});
-    const uint64_t taken = usage - std::min(usage, droppable) + margin_of(limit);
+    const uint64_t taken = usage - std::min(usage, droppable) + (less_margin ? margin_of(limit) : 0);
     return limit - std::min(limit, taken);
 }
 
@@ -116,6 +117,12 @@ uint64_t Memory::meminfo(const char *field) const {
     return kUnlimited;
 }
 
+std::string mebibytes(uint64_t bytes) {
+    char text[32];
+    snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+    return text;
+}
+
 uint64_t Memory::total_bytes() const {
     uint64_t total = meminfo("MemTotal:");
     for (const Group &group : groups_)
@@ -123,11 +130,11 @@ uint64_t Memory::total_bytes() const {
     return total;
 }
 
-uint64_t Memory::room_bytes() const {
-    const uint64_t available = meminfo("MemAvailable:"), margin = margin_of(meminfo("MemTotal:"));
+uint64_t Memory::smallest(bool less_margin) const {
+    const uint64_t available = meminfo("MemAvailable:"), margin = less_margin ? margin_of(meminfo("MemTotal:")) : 0;
     uint64_t room = available - std::min(available, margin);
     for (const Group &group : groups_)
-        room = std::min(room, room_of(group));
+        room = std::min(room, room_of(group, less_margin));
     return room;
 }
 

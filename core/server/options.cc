@@ -2,12 +2,14 @@
 #include "core/server/options.h"
 
 #include "capi/libcache.h"
+#include "core/server/spill_folder.h"
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <grp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@ long cpu_count() {
 
 struct Words { // as typed, before they are numbers
     std::string port, workers, log_level, shared_memory, ratio, backing = "auto";
+    std::string spill_limit, headroom, idle_ttl;
 };
 
 void describe(CLI::App &app, ServerOptions *options, Words *words) {
@@ -40,7 +43,15 @@ void describe(CLI::App &app, ServerOptions *options, Words *words) {
                    "Share of the memory for all caches, 0 < r <= 1 (default 0.8)");
     app.add_option("-m,--shared_memory_size", words->shared_memory,
                    "GB, accepted for old scripts and without effect: regions grow up to --memory_cap_ratio");
+    app.add_option("--spill_limit", words->spill_limit,
+                   "MB that all spill files together may take (default: no limit)");
+    app.add_option("--headroom", words->headroom,
+                   "MB of memory to leave to others (default 10 % of the limit, at least 2048 or a quarter of it)");
+    app.add_option("--idle_ttl", words->idle_ttl,
+                   "Seconds after which a cache that nobody has open is dropped (default 0: never)");
     app.add_option("--backing", words->backing, "auto, huge or memfd: where the pages come from (default auto)");
+    app.add_option("--group", options->group, "A group whose members may read too; its pages are a sealed memfd");
+    app.add_flag("--group_write", options->group_write, "They may also write rows and make sessions");
     for (CLI::Option *option : app.get_options())
         option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 }
@@ -59,6 +70,10 @@ long long number(const std::string &word, const char *name, long long low, long 
         refuse(std::string(name) + " must be a number in [" + std::to_string(low) + ", " + std::to_string(high) +
                "], not '" + word + "'");
     return value;
+}
+
+uint64_t megabytes(const std::string &word, const char *name, long long least) {
+    return static_cast<uint64_t>(number(word, name, least, 1LL << 40)) << 20;
 }
 
 void set_port(ServerOptions *options, const std::string &given) {
@@ -95,15 +110,24 @@ void set_log_level(ServerOptions *options, std::string word) {
     if (!word.empty()) options->log_level = LogLevel(number(word, name, 0, 4));
 }
 
-// Proved by making and removing a folder there, which also finds read-only file systems.
-void check_spill_dir(const std::string &folder) {
-    if (folder.empty()) return;
-    const std::string problem = "the spill folder " + folder + " is not writable: ";
-    if (folder[0] != '/') refuse(problem + "it must be an absolute path");
-    if (folder.size() >= 512) refuse(problem + "its path is longer than 511 bytes");
-    std::string trial = folder + "/libcache-XXXXXX";
-    if (mkdtemp(trial.data()) == nullptr) refuse(problem + strerror(errno));
-    if (rmdir(trial.c_str()) != 0) refuse(problem + "cannot remove a folder in it again: " + strerror(errno));
+void check_spill(ServerOptions *options, const Words &words) {
+    if (!words.spill_limit.empty()) options->spill_limit_bytes = megabytes(words.spill_limit, "spill_limit", 1);
+    if (options->spill_dir.empty()) {
+        if (!words.spill_limit.empty()) refuse("spill_limit means nothing without --spilldir");
+        return;
+    }
+    if (const std::string fault = spill_folder_fault(options->spill_dir); !fault.empty()) refuse(fault);
+}
+
+// Pages that other users map are sealed: nobody can truncate them.
+void check_group(ServerOptions *options, const Words &words) {
+    if (options->group.empty() && options->group_write) refuse("group_write means nothing without --group");
+    if (options->group.empty()) return;
+    const ::group *entry = getgrnam(options->group.c_str());
+    if (!entry) refuse("group '" + options->group + "' does not exist");
+    if (words.backing == "huge") refuse("--backing huge cannot be sealed: with --group it is memfd");
+    options->group_id = entry->gr_gid;
+    options->backing = BackingWish::Memfd;
 }
 
 void check(ServerOptions *options, const Words &words) {
@@ -120,7 +144,11 @@ void check(ServerOptions *options, const Words &words) {
         options->backing = BackingWish::Memfd;
     else if (words.backing != "auto")
         refuse("backing must be auto, huge or memfd, not '" + words.backing + "'");
-    check_spill_dir(options->spill_dir);
+    check_group(options, words);
+    check_spill(options, words);
+    if (!words.headroom.empty()) options->headroom_bytes = megabytes(words.headroom, "headroom", 0);
+    if (!words.idle_ttl.empty())
+        options->idle_ttl_seconds = static_cast<uint64_t>(number(words.idle_ttl, "idle_ttl", 0, 1LL << 32));
 }
 
 } // namespace

@@ -5,6 +5,8 @@
 #include "core/common/log.h"
 #include "core/shm/backing.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace libcache {
@@ -16,10 +18,16 @@ struct ServerOptions {
     unsigned workers = 1;
     std::string warning; // for the user, when a wish was adjusted
     std::string spill_dir;
+    uint64_t spill_limit_bytes = 0;         // 0: none
+    std::optional<uint64_t> headroom_bytes; // empty: by the limit
+    uint64_t idle_ttl_seconds = 0;          // 0: never
     LogLevel log_level = LogLevel::Info;
     double memory_cap_ratio = 0.8;
     std::string hostname = "127.0.0.1";
     BackingWish backing = BackingWish::Auto;
+    std::string group; // whose members are admitted besides this user; "": nobody
+    uint32_t group_id = 0;
+    bool group_write = false;
 };
 
 // Reads and checks everything that can be checked before a process is made. True: go on. Else *status is what to exit

@@ -33,7 +33,7 @@ int punch(const Job &job, uint64_t first, uint64_t chunks) {
 // In a window of its own: pages stay in the file when the mapping goes.
 int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, MemoryGauge &memory) {
     const bool zero = job.work == Work::Zero;
-    if (!zero && memory.room_bytes() < chunks * kChunkBytes)
+    if (!zero && memory.bytes() < chunks * kChunkBytes)
         return fail(CACHE_EFULL, "the machine or a cgroup has no room for %llu more chunks",
                     static_cast<unsigned long long>(chunks));
     WindowMap window;
@@ -48,7 +48,8 @@ int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, MemoryGauge &m
 
 } // namespace
 
-Populator::Populator() : wake_(eventfd(0, EFD_CLOEXEC)), finished_signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Populator::Populator(const char *name)
+    : wake_(eventfd(0, EFD_CLOEXEC)), finished_signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), name_(name) {
     if (ok()) thread_ = std::thread([this] { run(); });
 }
 
@@ -88,8 +89,34 @@ std::unique_ptr<Job> Populator::take_finished() {
     return std::unique_ptr<Job>(job);
 }
 
+namespace {
+
+// One slice of a job on a spill file, as slice().
+bool disk_slice(Job &job) {
+    const auto at = static_cast<off_t>((job.head + job.done) * kSegmentBytes);
+    const uint64_t segments = std::min(kSliceChunks, job.chunks - job.done);
+    const bool release = job.work == Work::Release;
+    const int mode = release ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : 0;
+    while (fallocate(job.fd, mode, at, static_cast<off_t>(segments * kSegmentBytes)) != 0) {
+        if (errno == EINTR) continue;
+        if (!release && errno == EOPNOTSUPP) break; // space comes with the writes: they find out when it ends
+        job.error = errno;
+        job.result = fail(CACHE_EIO, "fallocate failed: %s", strerror(job.error));
+        if (!release) // what was made of it
+            (void)fallocate(job.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                            static_cast<off_t>(job.head * kSegmentBytes),
+                            static_cast<off_t>(job.chunks * kSegmentBytes));
+        return true;
+    }
+    job.done += segments;
+    return job.done == job.chunks;
+}
+
+} // namespace
+
 // One slice of a job. True when it is done, well or not.
 bool Populator::slice(Job &job, MemoryGauge &memory) {
+    if (works_on_disk(job.work)) return disk_slice(job);
     const uint64_t chunks = std::min(kSliceChunks, job.chunks - job.done);
     const uint64_t first = job.head + job.done;
     // rlx: an old value costs a slice. A punch is never cut short: it makes room.
@@ -107,8 +134,8 @@ bool Populator::slice(Job &job, MemoryGauge &memory) {
 }
 
 void Populator::run() {
-    prctl(PR_SET_NAME, "populate");
-    MemoryGauge memory;
+    prctl(PR_SET_NAME, name_);
+    MemoryGauge memory(MemoryGauge::Reading::Room);
     std::deque<std::unique_ptr<Job>> turn;
     while (!stopping_.load(std::memory_order_relaxed)) {
         jobs_.consume_all([&](Job *job) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The populating thread: makes pages, gives them back and zeroes them, in slices, beside the broker's control thread,
-// which alone changes words. Handed over by two single-producer queues with an eventfd each. Jobs take turns slice by
-// slice, so that a row of many GiB does not keep small ones waiting.
+// A worker thread: makes pages, gives them back and zeroes them, in slices, beside the broker's control thread, which
+// alone changes words. A second one makes and gives back the space of spill files: a disk may be slow. Handed over by
+// two single-producer queues with an eventfd each. Jobs take turns slice by slice, so that a row of many GiB does not
+// keep small ones waiting.
 #pragma once
 
 #include "core/control/socket.h"
@@ -16,7 +17,10 @@
 
 namespace libcache {
 
-enum class Work { Populate, Punch, Zero };
+enum class Work { Populate, Punch, Zero, Allocate, Release }; // the last two: of a spill file, by the disk's thread
+constexpr bool works_on_disk(Work work) {
+    return work == Work::Allocate || work == Work::Release;
+}
 
 struct Job {
     Work work{};
@@ -25,18 +29,19 @@ struct Job {
     int fd = -1;
     Geometry geometry{};
     std::shared_ptr<std::atomic<bool>> cancelled; // true: come back soon
-    uint64_t head = 0, chunks = 0;                // the extent
+    uint64_t head = 0, chunks = 0;                // the extent; of a spill file, in segments
     // for the control thread when it comes back
     uint32_t slot = kNoSlot; // whom it was stocked for
     uint64_t epoch = 0;
     uint32_t wish = 0; // chunks to grant
     int result = 0;    // 0, CACHE_EFULL (no memory, or cancelled), CACHE_EIO
+    int error = 0;     // errno of a refused Allocate
     uint64_t done = 0; // chunks
 };
 
 class Populator {
   public:
-    Populator(); // throws nothing; ok() says whether its eventfds were made
+    explicit Populator(const char *name); // of its thread. Throws nothing; ok() says whether its eventfds were made
     ~Populator();
     Populator(const Populator &) = delete;
     Populator &operator=(const Populator &) = delete;
@@ -58,6 +63,7 @@ class Populator {
     void hand_over();
     void run();
     static bool slice(Job &job, MemoryGauge &memory);
+    const char *const name_;
 };
 
 } // namespace libcache

@@ -23,7 +23,9 @@ void CacheRegion::recover_slot(uint32_t slot) {
     LIBCACHE_PAUSE("broker.recover.1");
     end_building(slot);
     take_back_granted(slot);
-    if (int rc = recover_extents(slot); rc != 0) {
+    int rc = recover_extents(slot);
+    if (rc == 0) rc = recover_spill(slot);
+    if (rc != 0) {
         log_line(LogLevel::Error, "cache %u/%u: the extents of dead slot %u (process %d) stay: %s", names_.session_id,
                  names_.cache_id, slot, client.person.pid, last_error());
         return;
@@ -71,6 +73,7 @@ int CacheRegion::restore() {
     extents_ = std::make_unique<Extents>(map_, limit_, shop_.ledger);
     if (int rc = extents_->load(); rc != 0) return rc;
     if (int rc = load_levels(); rc != 0) return rc;
+    if (int rc = load_spill(); rc != 0) return rc;
     const RegionHeader &h = *header();
     tag_.assign(h.tag, strnlen(h.tag, sizeof h.tag));
     label_.assign(h.label, strnlen(h.label, sizeof h.label));
@@ -118,6 +121,7 @@ void CacheRegion::restore_slots() {
                          s.start_time.load(std::memory_order_relaxed)};
         client.epoch = owner.epoch;
         client.busy = true;
+        client.attached_ns = quiet_since_ns_ = now_ns();
         client.grant = RingProducer(&s.grant); // goes on at the mirrored index
         client.back = RingConsumer(&s.back);
         client.want = Want::unpack(s.want.load(std::memory_order_acquire)); // in place of its message
@@ -132,6 +136,7 @@ void CacheRegion::restore_slots() {
         else
             extents_->revoke_granted(head.chunk); // granted to nobody
     }
+    restore_spill();
     for (uint32_t slot : dead)
         recover_slot(slot);
 }

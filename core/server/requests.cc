@@ -3,8 +3,10 @@
 #include "core/common/error.h"
 #include "core/common/log.h"
 #include "core/server/broker.h"
+#include "core/server/spill_folder.h"
 #include "core/store/stats.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -25,6 +27,8 @@ template <size_t N> void copy_text(char (&to)[N], const char *from) {
     snprintf(to, N, "%.*s", static_cast<int>(N) - 1, from);
 }
 
+constexpr uint64_t kNewCacheBytes = 4 << 20;
+
 int check_session_name(const wire::Session &session) {
     if (!ended(session.name) || session.name[0] == 0)
         return fail(CACHE_EINVAL, "a session name has 1 to %u bytes", CACHE_MAX_NAME_BYTES);
@@ -38,15 +42,17 @@ int check_session_name(const wire::Session &session) {
 } // namespace
 
 // False: hang up.
-bool Broker::handle_request(Connection &connection, const wire::Message &request) {
-    wire::Message answer{};
-    int status = 0;
+bool Broker::handle_request(Connection &connection, const wire::Message &asked) {
+    wire::Message answer{}, request = asked;
+    int status = check_member(connection, &request);
+    if (status != 0) return reply(connection, request, &answer, status);
     switch (wire::Type(request.header.type)) {
     case wire::Type::SessionCreate:
     case wire::Type::SessionOpen:
     case wire::Type::SessionDestroy: status = session_request(connection, request, &answer); break;
     case wire::Type::Open: return open(connection, request);
     case wire::Type::Attach: return attach(connection, request);
+    case wire::Type::SpillGrant: return lend_spill(connection, request);
     case wire::Type::Stock: return stock(connection, request), true;
     case wire::Type::Close: status = close(connection, request); break;
     case wire::Type::Destroy: status = destroy(request); break;
@@ -73,13 +79,16 @@ bool Broker::handle_request(Connection &connection, const wire::Message &request
 int Broker::session_request(const Connection &connection, const wire::Message &request, wire::Message *answer) {
     const Asker asker{connection.id, request.header.number};
     const wire::Session &asked = request.u.session;
+    if (wire::Type(request.header.type) != wire::Type::SessionDestroy &&
+        (asked.flags & ~uint32_t{CACHE_SESSION_KEEP}) != 0)
+        return fail(CACHE_EINVAL, "unknown flags 0x%x for making a session", asked.flags);
     uint32_t id = asked.session_id;
     int rc = 0;
     switch (wire::Type(request.header.type)) {
-    case wire::Type::SessionCreate: rc = caches_->create_session(asker, &id); break;
+    case wire::Type::SessionCreate: rc = caches_->create_session(asker, asked.flags, &id); break;
     case wire::Type::SessionOpen:
         rc = check_session_name(asked);
-        if (rc == 0) rc = caches_->open_session(asker, asked.name, &id);
+        if (rc == 0) rc = caches_->open_session(asker, asked.name, asked.flags, &id);
         break;
     default:
         rc = caches_->destroy_session(id);
@@ -103,10 +112,9 @@ int Broker::check_open(const wire::Message &request) const {
         return fail(CACHE_EINVAL, "unknown flags 0x%x for opening a cache", o.flags);
     if (int rc = caches_->require_session(o.session_id); rc != 0) return rc;
     if (o.spill != 0 && server_.config().spill_dir[0] == 0)
-        return fail(CACHE_ENOTSUP, "Server is not set up with spill support: start it with --spilldir");
-    if (o.spill != 0)
-        return fail(CACHE_ENOTSUP, "spilling is not supported by version %d.%d.%d", CACHE_VERSION_MAJOR,
-                    CACHE_VERSION_MINOR, CACHE_VERSION_PATCH);
+        return fail(CACHE_ENOTSUP,
+                    "Server is not set up with spill support: start it with --spilldir, or open the cache without "
+                    "spilling");
     return 0;
 }
 
@@ -129,16 +137,19 @@ int Broker::open_new(Connection &connection, const wire::Message &request, Cache
     if (o.limit_bytes > ledger_->limit())
         return fail(CACHE_EFULL, "a limit of %llu bytes is more than the %llu bytes that the server may use",
                     big(o.limit_bytes), big(ledger_->limit()));
-    const uint64_t limit = o.limit_bytes != 0 ? o.limit_bytes : round_down(ledger_->left(), kChunkBytes);
+    // What others hold is theirs, but for old caches, which will make room.
+    const uint64_t open_ended = std::min(ledger_->left() + caches_->droppable_bytes(), ledger_->limit());
+    const uint64_t limit = o.limit_bytes != 0 ? o.limit_bytes : round_down(open_ended, kChunkBytes);
     if (limit < kMinLimitBytes)
-        return fail(CACHE_EFULL,
-                    "the server has no memory for a new cache: %llu of the %llu bytes that it may use are "
-                    "taken; end sessions with cache_admin -d",
-                    big(ledger_->charged()), big(ledger_->limit()));
+        return fail(CACHE_EFULL, "the server has no memory for a new cache: %s", ledger_->shortage().c_str());
+    // Its tables are made at once, and what is dropped now is free at once; the index waits by itself.
+    if (ledger_->room() < kNewCacheBytes && caches_->drop_idle(kNewCacheBytes, "a new cache needs its memory"))
+        caches_->tick();
     const CacheWish wish{limit,
                          o.expected_rows,
                          backing_.huge(),
                          (o.flags & CACHE_BUILD) != 0,
+                         o.spill != 0 ? spill_segments_of(server_.config().spill_dir) : 0,
                          o.has_tag ? o.tag : "",
                          o.has_label ? o.label : ""};
     return caches_->create({connection.id, request.header.number}, {o.session_id, o.cache_id}, wish, region);
@@ -162,7 +173,8 @@ bool Broker::open(Connection &connection, const wire::Message &request) {
 bool Broker::reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region) {
     wire::Message answer{};
     const Fd file = open_again(region.file(), O_RDONLY);
-    if (!file)
+    const Fd spill_file = region.spills() ? open_again(region.spill_file(), O_RDONLY) : Fd();
+    if (!file || (region.spills() && !spill_file))
         return reply(connection, request, &answer,
                      fail(CACHE_EIO, "the server cannot open the region again: %s", strerror(errno)));
     caches_->note_open(connection.id, region.names().region_id);
@@ -171,7 +183,12 @@ bool Broker::reply_opened(Connection &connection, const wire::Message &request, 
     opened.region_bytes = region.map().geometry().region_bytes;
     opened.limit_bytes = region.limit_bytes();
     opened.created = caches_->was_created_by(region, {connection.id, request.header.number});
-    return reply(connection, request, &answer, 0, file.get());
+    opened.spill = region.spills();
+    // Joining ignores nothing silently.
+    const wire::Open &asked = request.u.open;
+    if (asked.limit_bytes != 0 && asked.limit_bytes != region.limit_bytes()) opened.differs |= wire::kDiffersLimit;
+    if (asked.spill != 0 && !region.spills()) opened.differs |= wire::kDiffersSpill;
+    return reply(connection, request, &answer, 0, file.get(), spill_file.get());
 }
 
 // A cache that was being made stands, or has failed to: everybody who waits for it hears.
@@ -198,17 +215,52 @@ bool Broker::attach(Connection &connection, const wire::Message &request) {
     wire::Message answer{};
     CacheRegion *region = caches_->find(request.u.region.region_id);
     int rc = 0;
-    Fd file;
+    Fd file, spill_file;
+    const auto opened = [&] {
+        file = open_again(region->file(), O_RDWR);
+        if (region->spills()) spill_file = open_again(region->spill_file(), O_RDWR);
+        return file && (spill_file || !region->spills());
+    };
     if (!region || region->state() != CacheRegion::State::Live)
         rc = fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(request.u.region.region_id));
-    else if (file = open_again(region->file(), O_RDWR); !file)
+    else if (!opened())
         rc = fail(CACHE_EIO, "the server cannot open the region again: %s", strerror(errno));
     if (rc == 0) {
         wire::Attached &attached = answer.u.attached;
         attached.region_id = region->names().region_id;
         rc = region->attach({connection.id, connection.pid, connection.start_time}, &attached.slot, &attached.epoch);
     }
-    return reply(connection, request, &answer, rc, rc == 0 ? file.get() : -1);
+    if (rc != 0) return reply(connection, request, &answer, rc);
+    return reply(connection, request, &answer, 0, file.get(), spill_file.get());
+}
+
+bool Broker::lend_spill(Connection &connection, const wire::Message &request) {
+    const wire::Spill &wish = request.u.spill;
+    wire::Message answer{};
+    CacheRegion *region = caches_->find(wish.region_id);
+    SpillRun run{};
+    const int rc = !region || region->state() != CacheRegion::State::Live
+                       ? fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(wish.region_id))
+                       : region->lend_spill(connection.id, wish, &run);
+    if (rc == kSpillWait) return waiting_spills_.push_back({connection.id, wish.region_id, request}), true;
+    answer.u.spill = wish;
+    answer.u.spill.segment = run.segment;
+    answer.u.spill.len = run.len;
+    answer.u.spill.seq = run.seq;
+    return reply(connection, request, &answer, rc);
+}
+
+// A job on this cache's file has come back: who waited for space asks again.
+void Broker::lend_spill_again(uint64_t region_id) {
+    std::vector<WaitingOpen> waiting;
+    for (const WaitingOpen &w : waiting_spills_)
+        if (w.region_id == region_id) waiting.push_back(w);
+    std::erase_if(waiting_spills_, [&](const WaitingOpen &w) { return w.region_id == region_id; });
+    for (const WaitingOpen &w : waiting) {
+        const auto at = connections_.find(w.conn_id);
+        if (at == connections_.end() || !at->second.socket) continue;
+        if (!lend_spill(at->second, w.request)) hang_up(w.conn_id);
+    }
 }
 
 void Broker::stock(Connection &connection, const wire::Message &request) {
@@ -219,8 +271,8 @@ void Broker::stock(Connection &connection, const wire::Message &request) {
 }
 
 int Broker::close(Connection &connection, const wire::Message &request) {
-    caches_->note_closed(connection.id, request.u.region.region_id);
     if (CacheRegion *region = caches_->find(request.u.region.region_id)) region->close(connection.id);
+    caches_->note_closed(connection.id, request.u.region.region_id);
     return 0; // nothing to do is done
 }
 
@@ -254,6 +306,7 @@ int Broker::destroy(const wire::Message &request) {
 void Broker::fill_entry(const Caches::Listed &listed, wire::Entry *entry) const {
     entry->session_id = listed.session_id;
     copy_text(entry->name, caches_->session_name(listed.session_id));
+    entry->kept = (caches_->session_flags(listed.session_id) & CACHE_SESSION_KEEP) != 0;
     if (!listed.region) return;
     cache_stats s{};
     s.size = sizeof s;
@@ -278,12 +331,22 @@ void Broker::fill_entry(const Caches::Listed &listed, wire::Entry *entry) const 
     entry->generation = s.generation;
     entry->readers = caches_->readers(names.region_id);
     entry->huge_pages = s.huge_pages;
+    entry->populated_bytes = s.populated_bytes;
+    entry->huge_page_bytes = s.huge_page_bytes;
+    entry->spilled_bytes = s.spilled_bytes;
+    entry->spill_file_bytes = s.spill_file_bytes;
+    entry->attached = caches_->attached(*listed.region);
+    entry->idle_ms = caches_->idle_ns(*listed.region) / 1'000'000;
+    entry->state = 1;
+    fill_openers(*listed.region, entry);
     copy_text(entry->tag, listed.region->tag());
     copy_text(entry->label, listed.region->label());
 }
 
 int Broker::list(const wire::Message &request, wire::Message *answer) {
     const wire::List &l = request.u.list;
+    if (l.started == wire::kListDestroyed)
+        return fill_destroyed(l.reserved, &answer->u.entry) ? 0 : fail(CACHE_ENOTFOUND, "the listing ends here");
     const Caches::Name last{l.session_id, l.cache_id};
     Caches::Listed listed{};
     if (!caches_->next(l.started ? &last : nullptr, &listed)) return fail(CACHE_ENOTFOUND, "the listing ends here");
@@ -314,6 +377,10 @@ void Broker::server_info(wire::Info *info) const {
     info->generation = static_cast<int64_t>(generation_);
     info->memory_limit_bytes = static_cast<int64_t>(ledger_->limit());
     info->memory_used_bytes = static_cast<int64_t>(ledger_->charged());
+    info->headroom_bytes = static_cast<int64_t>(ledger_->headroom());
+    info->available_bytes = static_cast<int64_t>(ledger_->available());
+    info->spill_limit_bytes = static_cast<int64_t>(spill_.limit);
+    info->spill_used_bytes = static_cast<int64_t>(spill_.used);
     info->sessions = static_cast<int64_t>(caches_->session_count());
     info->caches = static_cast<int64_t>(caches_->cache_count());
     info->clients = clients();

@@ -20,11 +20,14 @@ inline constexpr uint32_t kMaxSessions = 16384;
 inline constexpr uint32_t kMaxCaches = 4096;
 inline constexpr uint32_t kMaxOpens = 65536;
 
+enum GroupAccess : uint32_t { kGroupNone = 0, kGroupRead = 1, kGroupWrite = 2 };
+
 struct ServerConfig { // constant once the first broker runs
     uint32_t port, tcp_port, workers, log_level;
     int32_t keeper_pid;
-    uint32_t huge_pages, distrust_peerpidfd, reserved;
-    uint64_t server_id, memory_limit_bytes;
+    uint32_t huge_pages, distrust_peerpidfd, group_access; // GroupAccess
+    uint32_t group_id, reserved;
+    uint64_t server_id, memory_limit_bytes, spill_limit_bytes, headroom_bytes, idle_ttl_ns;
     char hostname[64], spill_dir[512], backing_reason[256], folder[128], log_path[384], program[384];
 };
 
@@ -34,8 +37,8 @@ static_assert(AtomicState::is_always_lock_free);
 
 struct SessionEntry {
     AtomicState state;
-    uint64_t conn_id, number; // the request that made it: a repeated one finds it
-    uint32_t session_id, reserved;
+    uint64_t conn_id, number;   // the request that made it: a repeated one finds it
+    uint32_t session_id, flags; // enum cache_session_flags
     char name[64];
     uint64_t reserved2[4];
 };
@@ -47,7 +50,8 @@ struct CacheEntry {
     uint32_t session_id, cache_id;
     uint64_t conn_id, number; // the request that made it
     uint64_t limit_bytes;
-    uint64_t reserved[2];
+    uint64_t idle_since_ns; // CLOCK_MONOTONIC when the last process left it; 0: it is open
+    uint64_t reserved;
 };
 static_assert(sizeof(CacheEntry) == 64);
 

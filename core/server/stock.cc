@@ -11,10 +11,13 @@
 namespace libcache {
 namespace {
 
-constexpr uint64_t kFirstChunks = 4;    // 256 KiB, on small pages
+constexpr uint32_t kFirstSmall = 16;    // 1 MiB
+constexpr uint32_t kFirstHuge = 64;     // 4 MiB: a first epoch of small rows fills one while the next is made
 constexpr uint64_t kLargestAhead = 512; // 32 MiB
-constexpr size_t kOffersAhead = 3;
-constexpr int64_t kQuick = 100'000'000; // ns: an extent used up within this deserves a larger next one
+constexpr size_t kOffersAhead = 4;
+constexpr size_t kFewWriters = 8;        // so many get all of that as soon as they attach, more only when they write
+constexpr int64_t kIdle = 2'000'000'000; // ns: then what nobody uses goes back
+constexpr int64_t kQuick = 100'000'000;  // ns: an extent used up within this deserves a larger next one
 constexpr int64_t kSlow = 2'000'000'000;
 constexpr int64_t kHungry = 100'000'000; // how long what a hungry client was given is safe from others
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
@@ -46,25 +49,58 @@ void CacheRegion::refresh_offers(uint32_t slot, Client &client) {
 // An extent was taken: the next ones grow while they are used up quickly, and shrink when they are not.
 void CacheRegion::adapt(Client &client) {
     const int64_t now = now_ns(), since = now - client.last_taken_ns;
-    const uint32_t first = static_cast<uint32_t>(huge() ? Extents::kUnitChunks : kFirstChunks);
     if (client.last_taken_ns != 0 && since < kQuick)
         client.next_chunks = std::min<uint32_t>(2 * client.next_chunks, kLargestAhead);
     else if (since > kSlow)
-        client.next_chunks = std::max(client.next_chunks / 2, first);
+        client.next_chunks = std::max(client.next_chunks / 2, first_chunks());
     client.last_taken_ns = now;
+}
+
+uint32_t CacheRegion::first_chunks() const {
+    return huge() ? kFirstHuge : kFirstSmall;
+}
+
+// What writers were lent ahead and have not touched for a while is taken back, and when none of them was heard of, the
+// pages that nobody uses are given back. The next put waits for a moment, as the first one did.
+void CacheRegion::retire_idle() {
+    const int64_t long_ago = now_ns() - kIdle;
+    if (state_ != State::Live || growth_.active || somebody_waits()) return;
+    for (auto &[slot, client] : clients_) {
+        if (client.last_taken_ns > long_ago || client.attached_ns > long_ago) continue;
+        refresh_offers(slot, client); // those that were taken are another's by now
+        for (const Offer &o : client.offers)
+            extents_->revoke_granted(o.chunk);
+        client.offers.clear();
+        client.next_chunks = 0;
+    }
+    if (quiet_since_ns_ < long_ago && jobs_ == 0) (void)reclaim(extents_->can_give_back() * kChunkBytes, false);
 }
 
 // What one writer may be lent ahead, so that the last memory of a cache is not parked with one of them.
 uint64_t CacheRegion::share(const Client &client) const {
     const uint64_t left = std::min(extents_->limit_left(), shop_.ledger.left()) / kChunkBytes + extents_->free_chunks();
-    return std::min<uint64_t>(client.next_chunks, left / (4 * std::max<size_t>(clients_.size(), 1)));
+    const uint64_t for_rows = std::min(left, row_room() / kChunkBytes);
+    return std::min<uint64_t>(client.next_chunks, for_rows / (4 * std::max<size_t>(clients_.size(), 1)));
+}
+
+// In a cache that spills, a share of the limit stays for stubs and index levels. Each writer fills stubs into a chunk
+// of its own: where the limit is small and they are many, it is more than the usual share, up to a quarter.
+uint64_t CacheRegion::kept_from_rows() const {
+    if (!spill_) return 0;
+    const uint64_t of_writers = clients_.size() * 2 * kChunkBytes;
+    return std::max(limit_ / kStubShare, std::min(limit_ / 4, of_writers));
+}
+
+uint64_t CacheRegion::row_room() const {
+    const uint64_t most = limit_ - kept_from_rows();
+    const uint64_t lent = charged() - std::min(charged(), extents_->free_chunks() * kChunkBytes);
+    return most - std::min(most, lent);
 }
 
 void CacheRegion::stock_ahead(uint32_t slot, Client &client) {
     if (client.closing || client.hung_up || state_ != State::Live) return;
-    if (client.next_chunks == 0)
-        client.next_chunks = static_cast<uint32_t>(huge() ? Extents::kUnitChunks : kFirstChunks);
-    const size_t target = client.busy ? kOffersAhead : 1;
+    if (client.next_chunks == 0) client.next_chunks = first_chunks();
+    const size_t target = client.busy || clients_.size() <= kFewWriters ? kOffersAhead : 1;
     while (client.offers.size() + client.jobs < target) {
         const uint64_t size = share(client);
         if (size == 0) return;
@@ -149,10 +185,11 @@ void CacheRegion::serve_extent(uint32_t slot, Client &client) {
     refresh_offers(slot, client);
     if (offer_again(client, chunks)) return answer(slot, client, 0, 0);
     uint64_t chunk = 0;
-    switch (find_room(chunks, slot, &chunk)) {
+    const bool stub = client.want.stub;
+    switch (find_room(chunks, slot, stub, &chunk)) {
     case Room::Wait: return;
     case Room::Have:
-        (void)offer(slot, client, chunk, std::max(chunks, share(client)));
+        (void)offer(slot, client, chunk, stub ? chunks : std::max(chunks, share(client)));
         return satisfied(slot, client); // also with a full ring: the client empties it of what is stale
     case Room::None:
         if (chunks == 1 && offer_sealed(slot, client)) return answer(slot, client, 0, 0);
@@ -207,23 +244,33 @@ bool CacheRegion::offer_sealed(uint32_t slot, Client &client) {
     return true;
 }
 
+// `stub`: what is kept from rows may be used.
+bool CacheRegion::may_have(uint64_t chunks, bool stub) const {
+    return stub || !spill_ || row_room() >= chunks * kChunkBytes;
+}
+
 // A FREE run of so many chunks for this slot (kNoSlot: for a level). Wait: it is being made, or may be had soon.
-CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, uint64_t *chunk) {
-    const auto have = [&] { return (*chunk = extents_->find_free(chunks)) != Extents::kNone; };
+CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, bool stub, uint64_t *chunk) {
+    const auto have = [&] {
+        return may_have(chunks, stub) && (*chunk = extents_->find_free(chunks)) != Extents::kNone;
+    };
     if (have()) return Room::Have;
     const Client *client = slot == kNoSlot ? nullptr : client_of(slot);
     const uint32_t in_work = client ? client->largest_job : growth_.largest_job;
     if (in_work >= chunks) return Room::Wait;
-    if (client && share(*client) > chunks && stock(share(*client), slot)) return Room::Wait;
-    if (stock(chunks, slot)) return Room::Wait;
+    if (client && !stub && share(*client) > chunks && stock(share(*client), slot)) return Room::Wait;
+    if (may_have(chunks, stub) && stock(chunks, slot)) return Room::Wait;
     trim_all();
     if (have()) return Room::Have;
-    const bool blocked = revoke(chunks, slot);
+    const bool blocked = revoke(chunks, slot, stub);
     if (have()) return Room::Have;
+    if (!may_have(chunks, stub)) return blocked || jobs_ != 0 ? Room::Wait : Room::None; // stock may come back
     if (make_contiguous(chunks) || blocked || jobs_ != 0) return Room::Wait;
-    const uint64_t bytes = chunks * kChunkBytes, room = shop_.ledger.room();
-    if (extents_->limit_left() >= bytes && room < bytes &&
-        (shop_.punching != 0 || shop_.reclaim_elsewhere(bytes - room, names_.region_id)))
+    // What making them may take: whole units, and a page of the table.
+    const uint64_t bytes = chunks * kChunkBytes, room = shop_.ledger.room(), left = extents_->limit_left();
+    const uint64_t making = std::min(left, round_up(bytes, huge() ? kHugeBytes : kChunkBytes) + kChunkBytes);
+    if (left >= bytes && room < making &&
+        (shop_.punching != 0 || shop_.reclaim_elsewhere(making - room, names_.region_id)))
         return Room::Wait;
     return Room::None;
 }
@@ -234,7 +281,8 @@ void CacheRegion::trim_all() {
 }
 
 // Takes from others what they do not use, until there is a run of `chunks`. True: something may be had a little later.
-bool CacheRegion::revoke(uint64_t chunks, uint32_t slot) {
+bool CacheRegion::revoke(uint64_t chunks, uint32_t slot, bool stub) {
+    const auto enough = [&] { return may_have(chunks, stub) && extents_->find_free(chunks) != Extents::kNone; };
     const int64_t now = now_ns();
     bool blocked = false;
     const std::vector<Extents::Head> heads = extents_->heads();
@@ -247,12 +295,10 @@ bool CacheRegion::revoke(uint64_t chunks, uint32_t slot) {
             blocked = true;
             continue;
         }
-        if (extents_->revoke_granted(head.chunk) && extents_->find_free(chunks) != Extents::kNone) return blocked;
+        if (extents_->revoke_granted(head.chunk) && enough()) return blocked;
     }
     for (const Extents::Head &head : heads)
-        if (head.word.state == ExtentState::Held && extents_->cut_held(head.chunk) != 0 &&
-            extents_->find_free(chunks) != Extents::kNone)
-            break;
+        if (head.word.state == ExtentState::Held && extents_->cut_held(head.chunk) != 0 && enough()) break;
     return blocked;
 }
 
@@ -281,7 +327,7 @@ void CacheRegion::refuse(uint32_t slot, Client &client, uint64_t chunks) {
 
 // Takes the hint back when it may be wrong. Cheap while nothing is refused.
 void CacheRegion::look_for_room() {
-    if (refused_ == 0) return;
+    if (refused_ == 0 || (spill_ && row_room() < refused_ * kChunkBytes)) return;
     const uint64_t with_tables = (refused_ + refused_ / 64 + 1) * kChunkBytes;
     if (extents_->find_free(refused_) == Extents::kNone &&
         (now_ns() < no_memory_until_ns_ || extents_->room_bytes() < with_tables))

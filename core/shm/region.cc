@@ -71,19 +71,26 @@ void advise_pages(char *data, const Geometry &g, uint64_t first_chunk, uint64_t 
         madvise(data + (huge_end - first_chunk) * kChunkBytes, (end - huge_end) * kChunkBytes, MADV_NOHUGEPAGE);
 }
 
+bool spill_is_possible(const Geometry &g) {
+    if (g.spill_segments == 0) return g.spill_offset == 0;
+    return g.spill_segments <= kMaxRunChunks && g.spill_offset % 4096 == 0 && g.spill_offset < g.data_offset &&
+           g.spill_offset >= g.table_offset + g.chunks * sizeof(Extent) &&
+           g.data_offset - g.spill_offset >= g.spill_segments * sizeof(SpillSegment);
+}
+
 bool possible(const Geometry &g, uint64_t file_bytes) {
     return g.region_bytes <= file_bytes && g.region_bytes < (uint64_t{1} << 52) && g.slots_offset == kHeaderBytes &&
            g.slots >= 1 && g.slots <= kMaxSlots && g.table_offset % 4096 == 0 &&
            g.table_offset >= g.slots_offset + g.slots * sizeof(Slot) && g.table_offset < g.region_bytes &&
            g.chunks >= 1 && g.chunks < (uint64_t{1} << 36) && g.data_offset % kHugeBytes == 0 &&
            g.data_offset >= g.table_offset + g.chunks * sizeof(Extent) && g.data_offset < g.region_bytes &&
-           (g.region_bytes - g.data_offset) / kChunkBytes == g.chunks && g.huge_chunks <= g.chunks &&
-           g.huge_chunks % (kHugeBytes / kChunkBytes) == 0;
+           spill_is_possible(g) && (g.region_bytes - g.data_offset) / kChunkBytes == g.chunks &&
+           g.huge_chunks <= g.chunks && g.huge_chunks % (kHugeBytes / kChunkBytes) == 0;
 }
 
 } // namespace
 
-Geometry Geometry::for_limit(uint64_t limit_bytes, bool huge) {
+Geometry Geometry::for_limit(uint64_t limit_bytes, bool huge, uint64_t spill_segments) {
     Geometry g{};
     const uint64_t whole_units = huge ? limit_bytes / kHugeBytes : 0;
     const uint64_t rest = round_up(limit_bytes - whole_units * kHugeBytes, kChunkBytes);
@@ -95,7 +102,10 @@ Geometry Geometry::for_limit(uint64_t limit_bytes, bool huge) {
     g.slots_offset = kHeaderBytes;
     g.slots = kMaxSlots;
     g.table_offset = round_up(g.slots_offset + g.slots * sizeof(Slot), 4096);
-    g.data_offset = round_up(g.table_offset + g.chunks * sizeof(Extent), kHugeBytes);
+    const uint64_t table_end = round_up(g.table_offset + g.chunks * sizeof(Extent), 4096);
+    g.spill_segments = spill_segments;
+    if (spill_segments != 0) g.spill_offset = table_end;
+    g.data_offset = round_up(table_end + spill_segments * sizeof(SpillSegment), kHugeBytes);
     g.region_bytes = g.data_offset + g.chunks * kChunkBytes;
     return g;
 }
@@ -140,8 +150,9 @@ int RegionMap::open(int fd, RegionAccess access) {
                     "the cache region was laid out by another build: stamp %016llx instead of %016llx; use the server "
                     "and the library of one build",
                     static_cast<unsigned long long>(header->stamp), static_cast<unsigned long long>(kLayoutStamp));
-    geometry_ = {header->region_bytes, header->slots_offset, header->slots,      header->table_offset,
-                 header->chunks,       header->data_offset,  header->huge_chunks};
+    geometry_ = {header->region_bytes, header->slots_offset, header->slots,
+                 header->table_offset, header->chunks,       header->data_offset,
+                 header->huge_chunks,  header->spill_offset, header->spill_segments};
     if (!possible(geometry_, file_bytes))
         return fail(CACHE_ECORRUPT, "the cache region's geometry is impossible: %llu bytes stated, %llu in the file",
                     static_cast<unsigned long long>(geometry_.region_bytes),

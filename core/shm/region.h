@@ -14,11 +14,13 @@ namespace libcache {
 // on this private copy is used, never the numbers in shared memory.
 struct Geometry {
     uint64_t region_bytes, slots_offset, slots, table_offset, chunks, data_offset, huge_chunks;
+    uint64_t spill_offset = 0, spill_segments = 0; // 0: the cache does not spill
 
     // For a cache of `limit_bytes` (>= kMinLimitBytes). The span of the data area is twice the limit: room is counted
     // in pages, and a large row must not fail for want of adjacent chunks. `huge`: the part of the limit that fills
     // whole 2 MiB units comes first and is mapped MADV_HUGEPAGE, the rest (`huge_chunks` and beyond) MADV_NOHUGEPAGE.
-    static Geometry for_limit(uint64_t limit_bytes, bool huge);
+    // `spill_segments`: how far the spill file may grow.
+    static Geometry for_limit(uint64_t limit_bytes, bool huge, uint64_t spill_segments = 0);
     bool operator==(const Geometry &) const = default;
 };
 
@@ -48,6 +50,9 @@ class RegionMap {
     RegionHeader *header() const { return reinterpret_cast<RegionHeader *>(base_); }
     Slot *slot(uint32_t i) const { return reinterpret_cast<Slot *>(base_ + geometry_.slots_offset) + i; }
     Extent *extent(uint64_t chunk) const { return reinterpret_cast<Extent *>(base_ + geometry_.table_offset) + chunk; }
+    SpillSegment *segment(uint64_t i) const {
+        return reinterpret_cast<SpillSegment *>(base_ + geometry_.spill_offset) + i;
+    }
     uint64_t chunk_offset(uint64_t chunk) const { return geometry_.data_offset + chunk * kChunkBytes; }
     char *chunk_address(uint64_t chunk) const { return base_ + chunk_offset(chunk); }
 

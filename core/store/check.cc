@@ -5,9 +5,12 @@
 #include "core/store/layouts.h"
 #include "core/store/stats.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstring>
+#include <ctime>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 namespace libcache {
@@ -20,7 +23,9 @@ struct Run {
 
 class Checker {
   public:
-    Checker(const RegionMap &map, std::string *report) : map_(map), header_(*map.header()), report_(report) {
+    // `live`: writers and broker go on meanwhile. What they may leave half done for long is no fault then.
+    Checker(const RegionMap &map, std::string *report, bool live = false)
+        : map_(map), header_(*map.header()), report_(report), live_(live) {
         const Geometry &g = map.geometry();
         index_.attach(map.base(), map.base(), g.data_offset, g.region_bytes);
         layouts_.attach(map.base(), g.data_offset, g.region_bytes);
@@ -30,6 +35,7 @@ class Checker {
         check_header();
         check_extents();
         check_rows();
+        check_spill();
         check_index();
         return ok_;
     }
@@ -38,10 +44,12 @@ class Checker {
     const RegionMap &map_;
     const RegionHeader &header_;
     std::string *report_;
+    const bool live_;
     Index index_;
     Layouts layouts_;
     std::map<uint64_t, Run> heads_; // by chunk
     uint64_t live_rows_ = 0;
+    std::map<uint64_t, std::pair<uint64_t, int64_t>> spilled_; // place in the file -> its end, row id
     bool ok_ = true;
 
     [[gnu::format(printf, 2, 3)]] void wrong(const char *format, ...) {
@@ -83,6 +91,7 @@ class Checker {
         const uint64_t slots_end = g.slots_offset + header_.slots_top.load(std::memory_order_acquire) * sizeof(Slot);
         charged += round_up(slots_end, 4096);
         charged += round_up(table_top * sizeof(Extent), 4096);
+        charged += round_up(spill_top() * sizeof(SpillSegment), 4096);
         const uint64_t stated = header_.charged_bytes.load(std::memory_order_acquire);
         for (uint32_t k = 0; k < index_.known(); k++)
             check_level(k);
@@ -106,7 +115,8 @@ class Checker {
                 break;
             }
             const SlotWord owner = SlotWord::unpack(map_.slot(word.slot)->owner.load(std::memory_order_acquire));
-            if (owner.state != SlotState::Active)
+            const bool recovering = live_ && owner.state == SlotState::Dead;
+            if (owner.state != SlotState::Active && !recovering)
                 wrong("extent %llu: lent to slot %u, which is not active", big(chunk), word.slot);
             if (bump.used > bump.limit || bump.limit > units)
                 wrong("extent %llu: used %u, limit %u of %llu", big(chunk), bump.used, bump.limit, big(units));
@@ -132,7 +142,8 @@ class Checker {
             if (offset + index_.level(k).slots * sizeof(uint64_t) > map_.chunk_offset(chunk + word.len))
                 wrong("level %u: longer than its extent %llu", k, big(chunk));
         }
-        if (named != 1) wrong("extent %llu: an index extent that %d levels name", big(chunk), named);
+        const bool growing = live_ && named == 0 && word.slot == index_.known(); // the next level, being zeroed
+        if (named != 1 && !growing) wrong("extent %llu: an index extent that %d levels name", big(chunk), named);
     }
 
     void check_level(uint32_t k) {
@@ -143,17 +154,28 @@ class Checker {
             wrong("level %u: does not begin an index extent", k);
     }
 
+    // Its pages are there.
+    bool touchable(uint64_t chunk, ExtentWord word) const {
+        return map_.chunk_offset(chunk + word.len) <= header_.top_bytes.load(std::memory_order_acquire);
+    }
+    // Since it was looked at. acq: as that load
+    bool changed(uint64_t chunk, ExtentWord word) const {
+        return live_ && map_.extent(chunk)->own.load(std::memory_order_acquire) != word.pack();
+    }
+
     void check_rows() {
         for (const auto &[chunk, run] : heads_) {
             if (run.word.state != ExtentState::Sealed && run.word.state != ExtentState::Held &&
                 run.word.state != ExtentState::Granted)
                 continue;
             const uint64_t units = uint64_t{run.word.len} * (kChunkBytes / kUnitBytes);
-            if (run.used > units) continue; // reported already
+            if (run.used > units || !touchable(chunk, run.word)) continue; // reported already
+            if (changed(chunk, run.word)) continue;                        // no word of it means anything any more
             const ExtentAudit audit =
                 audit_extent(index_, header_, map_.chunk_address(chunk), map_.chunk_offset(chunk), run.used);
-            if (!audit.clear) wrong("extent %llu: its chain of headers is broken", big(chunk));
             const uint64_t rows = map_.extent(chunk)->rows.load(std::memory_order_acquire);
+            if (changed(chunk, run.word)) continue;
+            if (!audit.clear) wrong("extent %llu: its chain of headers is broken", big(chunk));
             if (run.word.state == ExtentState::Sealed && rows != audit.rows)
                 wrong("extent %llu: %llu rows stated, %llu found", big(chunk), big(rows), big(audit.rows));
             live_rows_ += audit.rows;
@@ -170,9 +192,11 @@ class Checker {
             at += row.stride;
             if (!row_is_live(index_, header_, row, offset)) continue;
             if (row.check != row_check(row.layout, row.row_id, row.bytes, row.n_columns) ||
-                row.bytes > uint64_t{row.stride} * kUnitBytes)
+                (row.bytes > uint64_t{row.stride} * kUnitBytes && !SpillStub::is(row.layout)))
                 wrong("row %lld at %llu: its header is damaged", static_cast<long long>(row.row_id), big(offset));
-            else if (row.layout == kInlineLayout) {
+            else if (SpillStub::is(row.layout)) {
+                check_stub(row.row_id, SpillStub::unpack(row.layout, row.bytes, row.n_columns));
+            } else if (row.layout == kInlineLayout) {
                 if (check_inline_table(map_.base() + offset, row.bytes, row.n_columns) != row.bytes)
                     wrong("row %lld at %llu: its column table is damaged", static_cast<long long>(row.row_id),
                           big(offset));
@@ -185,6 +209,70 @@ class Checker {
         }
     }
 
+    uint64_t spill_top() const {
+        return std::min(header_.spill_top.load(std::memory_order_acquire), map_.geometry().spill_segments);
+    }
+
+    void check_stub(int64_t id, const SpillStub &stub) {
+        const auto [place, fresh] = spilled_.insert({stub.offset, {stub.offset + stub.bytes, id}});
+        if (!fresh)
+            wrong("rows %lld and %lld are spilled to the same place", static_cast<long long>(id),
+                  static_cast<long long>(place->second.second));
+    }
+
+    void check_spill() {
+        if (header_.spill_top.load(std::memory_order_acquire) > map_.geometry().spill_segments)
+            wrong("header: spill_top out of range");
+        uint64_t end = 0;
+        for (const auto &[start, row] : spilled_) {
+            if (start < end) wrong("row %lld lies over another in the spill file", static_cast<long long>(row.second));
+            end = std::max(end, row.first);
+        }
+        auto stub = spilled_.cbegin();
+        for (uint64_t segment = 0; segment < spill_top();) {
+            const uint64_t own = map_.segment(segment)->own.load(std::memory_order_acquire);
+            const ExtentWord word = ExtentWord::unpack(own);
+            if (word.len == 0 || word.len > map_.geometry().spill_segments - segment) {
+                wrong("spill segment %llu: length %u", big(segment), word.len);
+                break;
+            }
+            check_run(segment, word, &stub);
+            segment += word.len;
+        }
+        if (stub != spilled_.end())
+            wrong("row %lld: its stub names no place in the spill file", static_cast<long long>(stub->second.second));
+    }
+
+    // A run of the spill file against the stubs from *stub on that point into it.
+    void check_run(uint64_t segment, ExtentWord word, decltype(spilled_)::const_iterator *stub) {
+        const SpillSegment &run = *map_.segment(segment);
+        const uint64_t start = segment * kSegmentBytes, end = start + word.len * kSegmentBytes;
+        const bool lent = word.state == ExtentState::Granted || word.state == ExtentState::Held;
+        const uint64_t used = run.used.load(std::memory_order_acquire);
+        const uint64_t stated = run.rows.load(std::memory_order_acquire);
+        uint64_t rows = 0, last = start;
+        for (; *stub != spilled_.end() && (*stub)->first < end; ++*stub, rows++)
+            last = std::max(last, (*stub)->second.first);
+        if (live_ && run.own.load(std::memory_order_acquire) != word.pack()) return; // changed since it was looked at
+        if (word.state != ExtentState::Sealed && !lent) {
+            if (static_cast<uint32_t>(word.state) >= static_cast<uint32_t>(ExtentState::Sealed))
+                wrong("spill segment %llu: state %u", big(segment), static_cast<unsigned>(word.state));
+            if (rows != 0) wrong("spill segment %llu: holds %llu rows and is free", big(segment), big(rows));
+            return;
+        }
+        if (used > word.len * kSegmentBytes || used % kUnitBytes != 0)
+            wrong("spill segment %llu: %llu bytes used of %u segments", big(segment), big(used), word.len);
+        if (last > start + used) wrong("spill segment %llu: a row lies beyond what is used", big(segment));
+        if (word.state == ExtentState::Sealed && rows != stated && !live_)
+            wrong("spill segment %llu: %llu rows stated, %llu found", big(segment), big(stated), big(rows));
+        if (!lent) return;
+        const bool exists = word.slot < header_.slots_top.load(std::memory_order_acquire);
+        const SlotWord owner =
+            SlotWord::unpack(exists ? map_.slot(word.slot)->owner.load(std::memory_order_acquire) : 0);
+        if (owner.state != SlotState::Active && !(live_ && owner.state == SlotState::Dead))
+            wrong("spill segment %llu: lent to slot %u, which is not active", big(segment), word.slot);
+    }
+
     // The extent that holds rows and has `offset` below its `used`, or none.
     bool in_row_extent(uint64_t offset) const {
         if (offset < map_.geometry().data_offset) return false;
@@ -193,8 +281,17 @@ class Checker {
         if (head == heads_.begin()) return false;
         --head;
         const ExtentState state = head->second.word.state;
+        if (!touchable(head->first, head->second.word)) return false;
         return (state == ExtentState::Sealed || state == ExtentState::Held || state == ExtentState::Granted) &&
-               offset < map_.chunk_offset(head->first) + uint64_t{head->second.used} * kUnitBytes;
+               offset < map_.chunk_offset(head->first) + std::min(uint64_t{head->second.used} * kUnitBytes,
+                                                                  uint64_t{head->second.word.len} * kChunkBytes);
+    }
+
+    // All entries of the window before entry `i`, looked at once more.
+    static bool filled(const Index::KnownLevel &level, uint64_t i) {
+        for (uint64_t k = i / kWindow * kWindow; k < i; k++)
+            if (level.entries[k].load(std::memory_order_acquire) == 0) return false;
+        return true;
     }
 
     void check_index() {
@@ -210,7 +307,8 @@ class Checker {
                     empty_before = true;
                     continue;
                 }
-                if (hash && empty_before) wrong("level %u: entry %llu after a gap", k, big(i));
+                // Writers fill a window from its front: behind this entry, seen acq, no gap can be left.
+                if (hash && empty_before && !filled(level, i)) wrong("level %u: entry %llu after a gap", k, big(i));
                 const uint64_t offset = index_.row_offset(e);
                 if (offset == 0 || !in_row_extent(offset)) {
                     wrong("level %u: entry %llu names no row", k, big(i));
@@ -222,7 +320,9 @@ class Checker {
                     wrong("row %lld is not found where it stands", static_cast<long long>(id));
             }
         }
-        if (ids.size() != live_rows_) wrong("%llu rows are live, the index has %zu", big(live_rows_), ids.size());
+        // A moving target when live: there it is counted extent by extent.
+        if (ids.size() != live_rows_ && !live_)
+            wrong("%llu rows are live, the index has %zu", big(live_rows_), ids.size());
     }
 };
 
@@ -230,6 +330,30 @@ class Checker {
 
 bool region_check(const RegionMap &map, std::string *report) {
     return Checker(map, report).run();
+}
+
+namespace {
+
+std::set<std::string> look(const RegionMap &map) {
+    std::string report;
+    std::set<std::string> faults;
+    if (Checker(map, &report, true).run()) return faults;
+    for (size_t at = 0, end; (end = report.find('\n', at)) != std::string::npos; at = end + 1)
+        faults.insert(report.substr(at, end - at));
+    return faults;
+}
+
+} // namespace
+
+std::vector<std::string> region_check_live(const RegionMap &map) {
+    std::set<std::string> faults = look(map);
+    for (int64_t pause_ms = 5; !faults.empty() && pause_ms <= 160; pause_ms *= 2) {
+        const timespec pause{0, pause_ms * 1'000'000};
+        nanosleep(&pause, nullptr);
+        const std::set<std::string> again = look(map);
+        std::erase_if(faults, [&](const std::string &fault) { return again.count(fault) == 0; });
+    }
+    return {faults.begin(), faults.end()};
 }
 
 } // namespace libcache

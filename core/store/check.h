@@ -6,6 +6,7 @@
 #include "core/shm/region.h"
 
 #include <string>
+#include <vector>
 
 namespace libcache {
 
@@ -19,6 +20,13 @@ namespace libcache {
 //     hashed windows have no gap
 //  7. each INDEX extent belongs to exactly one level, and each level lies in one
 //  8. each live row's header is intact and fits its layout
+//  9. each stub points below `used` of a run of spill segments that is lent or SEALED, no two to the same bytes;
+//     `rows` of a SEALED run counts them; GRANTED and HELD runs name an ACTIVE slot
 bool region_check(const RegionMap &map, std::string *report);
+
+// The same while writers and broker go on: a sentence per fault. Steps that are half done look like faults, so what
+// seems wrong is looked at again, with growing pauses of together about a third of a second, and is one only if it
+// looks the same each time.
+std::vector<std::string> region_check_live(const RegionMap &map);
 
 } // namespace libcache

@@ -11,11 +11,20 @@ int64_t signed_bytes(uint64_t n) {
     return static_cast<int64_t>(n);
 }
 
+// Of a run of chunks, what is mapped for huge pages. Where the kernel has none left it gives small ones there too.
+int64_t huge_bytes(const Geometry &g, uint64_t chunk, uint64_t chunks) {
+    const uint64_t end = std::min(chunk + chunks, g.huge_chunks);
+    return end > chunk ? signed_bytes((end - chunk) * kChunkBytes) : 0;
+}
+
 void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_stats *s) {
     const Extent &e = *map.extent(chunk);
     const int64_t bytes = signed_bytes(uint64_t{word.len} * kChunkBytes);
     const int64_t used =
         std::min(bytes, signed_bytes(uint64_t{Bump::unpack(e.bump.load(std::memory_order_relaxed)).used} * kUnitBytes));
+    if (word.state == ExtentState::Busy) s->populated_bytes -= bytes; // being made, or given back
+    if (word.state != ExtentState::Busy && word.state != ExtentState::Empty)
+        s->huge_page_bytes += huge_bytes(map.geometry(), chunk, word.len);
     switch (word.state) {
     case ExtentState::Free: s->free_bytes += bytes; break;
     case ExtentState::Index: s->index_bytes += bytes; break;
@@ -29,6 +38,25 @@ void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_sta
         break;
     default: break;
     }
+}
+
+// Stubs are rows of their extents too: what is spilled is taken out of the count there.
+void add_spilled(const RegionMap &map, cache_stats *s) {
+    const uint64_t segments = map.geometry().spill_segments;
+    const uint64_t top = std::min(map.header()->spill_top.load(std::memory_order_acquire), segments);
+    for (uint64_t segment = 0; segment < top;) {
+        const SpillSegment &run = *map.segment(segment);
+        // acq [grant]: as for_each_extent()
+        const ExtentWord word = ExtentWord::unpack(run.own.load(std::memory_order_acquire));
+        if (word.len == 0 || word.len > segments - segment) break;
+        segment += word.len;
+        if (word.state != ExtentState::Empty) s->spill_file_bytes += signed_bytes(word.len * kSegmentBytes);
+        if (word.state != ExtentState::Granted && word.state != ExtentState::Held && word.state != ExtentState::Sealed)
+            continue;
+        s->rows_spilled += signed_bytes(run.rows.load(std::memory_order_relaxed));
+        s->spilled_bytes += signed_bytes(run.bytes.load(std::memory_order_relaxed));
+    }
+    s->rows_in_memory = std::max<int64_t>(0, s->rows_in_memory - s->rows_spilled);
 }
 
 // The longest run of chunks that could become one extent: made or not, as far as the limit allows.
@@ -55,7 +83,9 @@ void region_statistics(const RegionMap &map, cache_stats *s) {
     s->huge_pages = (h.flags & kRegionHuge) != 0;
     s->limit_bytes = signed_bytes(h.limit_bytes);
     s->charged_bytes = signed_bytes(h.charged_bytes.load(std::memory_order_relaxed));
+    s->populated_bytes = s->charged_bytes;
     for_each_extent(map, [&](uint64_t chunk, ExtentWord word) { add_extent(map, chunk, word, s); });
+    add_spilled(map, s);
     const uint64_t room =
         static_cast<uint64_t>(std::max<int64_t>(0, s->limit_bytes - s->charged_bytes + s->free_bytes));
     s->largest_free_bytes = largest_free(map, room);
@@ -69,6 +99,9 @@ void region_statistics(const RegionMap &map, cache_stats *s) {
     memcpy(s->tag, h.tag, std::min(sizeof s->tag, sizeof h.tag) - 1);
     memcpy(s->label, h.label, std::min(sizeof s->label, sizeof h.label) - 1);
     s->readers = -1;
+    s->page_table_bytes = -1;
+    s->idle_ms = -1;
+    s->state = h.state.load(std::memory_order_relaxed) == uint64_t(CacheState::Dying) ? 2 : 1;
 }
 
 } // namespace libcache

@@ -35,14 +35,11 @@ void Writer::finish_place(Held &held, const Row &row, uint32_t at, uint32_t unit
     place->timeout_ns = row.timeout_ns;
     place->held = &held;
     place->units = units;
-    place->column_bytes = row.number == kLayoutRow ? 0 : row.layout->column_bytes();
+    place->column_bytes = row.number == kLayoutRow || row.stub() ? 0 : row.layout->column_bytes();
     const uint64_t bytes = row.bytes(residue_of(offset));
-    const RowHeader header{units,
-                           row.number,
-                           row.row_id,
-                           bytes,
-                           row.layout->n_columns(),
-                           row_check(row.number, row.row_id, bytes, row.layout->n_columns())};
+    const uint32_t n_columns = row.stub() ? 0 : row.layout->n_columns();
+    const RowHeader header{units, row.number, row.row_id,
+                           bytes, n_columns,  row_check(row.number, row.row_id, bytes, n_columns)};
     memcpy(place->address, &header, sizeof header);
 }
 
@@ -109,11 +106,29 @@ void Writer::prefetch_ahead(const Place &place, uint64_t populated) {
 }
 
 int Writer::place(const Row &row, Place *place) {
+    return place_in(&Writer::current_, row, place);
+}
+
+int Writer::place_stub(int64_t row_id, int64_t timeout_ns, Place *place) {
+    return place_in(&Writer::stubs_, {nullptr, kSpilledRow, row_id, timeout_ns}, place);
+}
+
+void Writer::fill_stub(const Place &place, const SpillStub &stub) {
+    auto &header = *reinterpret_cast<RowHeader *>(place.address);
+    header.layout = stub.layout_word();
+    header.bytes = stub.bytes_word();
+    header.n_columns = stub.crc;
+    header.check = row_check(header.layout, place.row_id, header.bytes, header.n_columns);
+}
+
+// Rows and stubs have extents of their own: small rows would use up the share that is kept for stubs.
+int Writer::place_in(Held *Writer::*lane, const Row &row, Place *place) {
+    Held *&current = this->*lane;
     Deadline deadline{row.timeout_ns};
     std::unique_lock lock(mutex_);
     for (;;) {
         bool fits = false;
-        Held *held = current_;
+        Held *held = current;
         if (held != nullptr && !(fits = place_in_hole(*held, row, place)))
             if (int rc = use(*held, row, place, &fits); rc != 0) return rc;
         if (!fits) {
@@ -133,9 +148,9 @@ int Writer::place(const Row &row, Place *place) {
             extent.bytes.store(extent.bytes.load(std::memory_order_relaxed) + place->column_bytes,
                                std::memory_order_relaxed);
         }
-        if (held != current_) { // keep for small rows whichever has more room left
-            if (current_ == nullptr || room(*held) > room(*current_)) std::swap(held, current_);
-            if (current_ != nullptr) current_->current.store(true, std::memory_order_seq_cst);
+        if (held != current) { // keep for small rows whichever has more room left
+            if (current == nullptr || room(*held) > room(*current)) std::swap(held, current);
+            if (current != nullptr) current->current.store(true, std::memory_order_seq_cst);
             if (held != nullptr) retire(*held);
         }
         if (!fits) continue; // cut by a revoke since it was taken
@@ -245,9 +260,11 @@ int64_t Writer::resume() {
 }
 
 // One try, under the mutex: ids are given in the order of publishing, and none is left out.
-Writer::Appended Writer::append_once(const Place &place, uint64_t term, int64_t *row_id, uint32_t *levels) {
+Writer::Appended Writer::append_once(const Place &place, uint64_t term, bool promised, int64_t *row_id,
+                                     uint32_t *levels) {
     std::lock_guard lock(mutex_);
     if (!builds(term)) return Appended::NotBuilder;
+    if (!promised && promised_ != 0) return Appended::Behind;
     auto *const header = reinterpret_cast<RowHeader *>(place.address);
     for (;;) {
         *row_id = static_cast<int64_t>(header_->next.load(std::memory_order_relaxed)); // only the builder moves it
@@ -259,16 +276,31 @@ Writer::Appended Writer::append_once(const Place &place, uint64_t term, int64_t 
         // rel [append]: who reads this `next` finds every row below it. A death before it leaves `next` behind;
         // resume() brings it up. Present: somebody put this id; the row takes the next one.
         header_->next.store(static_cast<uint64_t>(*row_id) + 1, std::memory_order_release);
-        if (result == Index::Insert::Won) return Appended::Done;
+        if (result != Index::Insert::Won) continue;
+        if (promised && promised_ != 0) promised_--;
+        return Appended::Done;
     }
 }
 
-int Writer::append(const Place &place, uint64_t term, int64_t *row_id) {
+int64_t Writer::promise(uint64_t term) {
+    std::lock_guard lock(mutex_);
+    if (!builds(term)) return -1;
+    return static_cast<int64_t>(header_->next.load(std::memory_order_relaxed) +
+                                promised_++); // only the builder moves it
+}
+
+void Writer::break_promises() {
+    std::lock_guard lock(mutex_);
+    promised_ = 0;
+}
+
+int Writer::append(const Place &place, uint64_t term, int64_t *row_id, bool promised) {
     Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;
-        switch (append_once(place, term, row_id, &levels)) {
+        switch (append_once(place, term, promised, row_id, &levels)) {
         case Appended::Done: count_row(*place.held); return 0;
+        case Appended::Behind: return kBehind;
         case Appended::NotBuilder:
             give_back(place);
             return fail(
@@ -287,7 +319,7 @@ int Writer::append(const Place &place, uint64_t term, int64_t *row_id) {
 // A row's flight ends without counting in Extent::rows. Under the mutex.
 void Writer::settle(Held &held) {
     held.settled++;
-    if (held.open && &held != current_ && in_flight(held) == 0) seal(held);
+    if (held.open && !open_for_more(held) && in_flight(held) == 0) seal(held);
 }
 
 // Writes a column table, or the schema, as a row of its own and publishes it in `entry`. 0, or 1 if entry was taken.

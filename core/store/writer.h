@@ -49,8 +49,10 @@ class Writer {
         int64_t timeout_ns;      // for what must come from the broker
         bool table_only = false; // a layout row: no columns of its own
 
+        bool stub() const { return SpillStub::is(number); }
         // Bytes from the start of the header to the end, for a row that starts at `residue`.
         uint64_t bytes(uint32_t residue) const {
+            if (stub()) return sizeof(RowHeader);
             return table_only ? sizeof(RowHeader) + layout->table_bytes()
                               : layout->row_bytes(residue, number >= kLayoutRow);
         }
@@ -70,9 +72,18 @@ class Writer {
     // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
     int publish(const Place &place);
     void give_back(const Place &place);
+    // Room for the stub of a row that is to be spilled, in extents that rows do not use up. Before publish() or
+    // append() it gets its words by fill_stub().
+    int place_stub(int64_t row_id, int64_t timeout_ns, Place *place);
+    static void fill_stub(const Place &place, const SpillStub &stub);
     // Publishes under the stream's next id, if this slot is still the builder of `term`. 0 and the id, or an error; the
-    // place ends either way.
-    int append(const Place &place, uint64_t term, int64_t *row_id);
+    // place ends either way. kBehind: rows that were promised an id come first, and the place stays.
+    static constexpr int kBehind = 2;
+    int append(const Place &place, uint64_t term, int64_t *row_id, bool promised = false);
+    // The id under which a row will be appended that is not published yet: a spilled one, being written. -1: this slot
+    // is not the builder of `term`. Rows are published, or given up for good, in the order of their promises.
+    int64_t promise(uint64_t term);
+    void break_promises();
     // The stream's next id, after passing those that a builder published without counting them. Called before the first
     // append of a builder.
     int64_t resume();
@@ -119,10 +130,15 @@ class Writer {
     RingConsumer grants_;
     std::vector<uint64_t> aside_; // tokens of extents that were too small for the row at hand
     RingProducer returns_;
-    Held *current_ = nullptr;
+    Held *current_ = nullptr;   // where new rows go
+    Held *stubs_ = nullptr;     // where new stubs go
+    bool stub_ordered_ = false; // the next extent that comes is for stubs: rows must not take it
+    uint32_t rows_waiting_ = 0; // threads that have asked for memory and not been answered
+    uint64_t promised_ = 0;     // ids after `next` that are promised
     std::deque<Held> pool_;
     std::vector<Held *> spare_, open_;
 
+    int place_in(Held *Writer::*lane, const Row &row, Place *place);
     bool place_in_hole(Held &held, const Row &row, Place *place);
     int use(Held &held, const Row &row, Place *place, bool *fits);
     void finish_place(Held &held, const Row &row, uint32_t at, uint32_t units, Place *place);
@@ -140,8 +156,9 @@ class Writer {
     uint64_t in_flight(const Held &held) const;
     void settle(Held &held);
     void count_row(Held &held);
-    enum class Appended { Done, NoRoom, NotBuilder };
-    Appended append_once(const Place &place, uint64_t term, int64_t *row_id, uint32_t *levels);
+    bool open_for_more(const Held &held) const { return &held == current_ || &held == stubs_; }
+    enum class Appended { Done, NoRoom, NotBuilder, Behind };
+    Appended append_once(const Place &place, uint64_t term, bool promised, int64_t *row_id, uint32_t *levels);
     int store_table(const Layout &layout, int64_t number, const char *data, int64_t timeout_ns, AtomicU64 &entry);
 
     struct Deadline {
@@ -151,6 +168,7 @@ class Writer {
     int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline);
     int wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline);
     int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id, Deadline *deadline);
+    int full_but_for_stubs(const Row &row) const;
     int refused(Want want, Answer answer, int64_t row_id) const;
     int still_ours() const;
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <sys/mman.h>
+#include <utility>
 
 namespace libcache {
 namespace {
@@ -64,6 +65,7 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
 Writer::Held *Writer::take(const Row &row) {
     Held *held = nullptr;
     bool stale = false;
+    if (stub_ordered_ && !row.stub()) return nullptr; // it may lie in the ring by now
     for (size_t i = 0; i < aside_.size() && held == nullptr;) {
         held = try_token(aside_[i], row, &stale);
         if (held != nullptr || stale)
@@ -79,6 +81,7 @@ Writer::Held *Writer::take(const Row &row) {
         if (aside_.size() == kRingTokens) aside_.erase(aside_.begin()); // the broker offers it again when we wait
         aside_.push_back(token);
     }
+    if (held != nullptr && row.stub()) stub_ordered_ = false;
     if (held != nullptr) link_.send_want(header_->region_id, slot_number_, epoch_, Want{}, 0);
     return held;
 }
@@ -122,7 +125,7 @@ uint64_t Writer::in_flight(const Held &held) const {
 
 void Writer::seal_if_done(Held &held) {
     std::lock_guard lock(mutex_);
-    if (held.open && &held != current_ && in_flight(held) == 0) seal(held);
+    if (held.open && !open_for_more(held) && in_flight(held) == 0) seal(held);
 }
 
 void Writer::seal(Held &held) {
@@ -153,11 +156,8 @@ void Writer::seal(Held &held) {
 
 void Writer::seal_all() {
     std::lock_guard lock(mutex_);
-    if (current_ != nullptr) {
-        Held &held = *current_;
-        current_ = nullptr;
-        retire(held);
-    }
+    for (Held **lane : {&current_, &stubs_})
+        if (Held *const held = std::exchange(*lane, nullptr); held != nullptr) retire(*held);
     // Whatever is still open has rows in flight; who finishes the last of them seals it.
 }
 

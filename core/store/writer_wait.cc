@@ -81,14 +81,33 @@ int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want 
     return refused(want, answer, row_id);
 }
 
+// In a cache that spills: a row that would have to wait for memory goes to the file while an extent for stubs is under
+// way, for nobody could tell the two apart.
+int Writer::full_but_for_stubs(const Row &row) const {
+    return fail(CACHE_EFULL, "cache %u of session %u is full: there is memory for the stub of row %lld, not for itself",
+                header_->cache_id, header_->session_id, static_cast<long long>(row.row_id));
+}
+
 int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline) {
     if (int rc = still_ours(); rc != 0) return rc;
+    if (stub_ordered_ && !row.stub()) return full_but_for_stubs(row);
     const uint64_t bytes = uint64_t{units_of(row, 0)} * kUnitBytes;
-    const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes)};
+    const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes), row.stub()};
+    if (row.stub()) {
+        const bool alone = rows_waiting_ == 0;
+        stub_ordered_ = true;
+        int rc = wait_answer(lock, seen, want, row.row_id, deadline);
+        if (rc == CACHE_EFULL && !alone) return 0; // that may have been the answer to a row: ask again
+        if (rc != 0) stub_ordered_ = false;
+        return rc;
+    }
     // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
     const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
     if (known != 0 && want.chunks >= known) return refused(want, {CACHE_EFULL, want.chunks}, row.row_id);
-    return wait_answer(lock, seen, want, row.row_id, deadline);
+    rows_waiting_++;
+    const int rc = wait_answer(lock, seen, want, row.row_id, deadline);
+    rows_waiting_--;
+    return rc;
 }
 
 int Writer::wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline) {

@@ -37,7 +37,8 @@ Json settings(const Options &o) {
             {"verify", o.verify},
             {"duration_s", o.duration},
             {"cache_size_mb", o.cache_size_mb},
-            {"spill", o.spill}};
+            {"spill", o.spill},
+            {"drop_page_cache", o.drop_page_cache}};
 }
 
 Json context(const RunFacts &facts) {

@@ -70,6 +70,9 @@ void describe_server(CLI::App &app, Options *options, Words *words) {
         ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 40))
         ->type_name("MB");
     app.add_flag("--spill", options->spill, "Rows that memory refuses go to the server's spill folder");
+    app.add_flag(
+        "--drop_page_cache", options->drop_page_cache,
+        "Before each reading epoch drop the machine's page cache, so that spilled rows come from the disk (root)");
     app.add_option("--server", words->server, "auto: start a server for this run and stop it at the end")
         ->check(CLI::IsMember({"auto"}))
         ->type_name("auto");

@@ -21,6 +21,7 @@ struct Options {
     double duration = 0; // seconds; 0: as many epochs as asked for
     uint64_t cache_size_mb = 0;
     bool spill = false;
+    bool drop_page_cache = false;
     unsigned prefetch = 20, connections = 12; // shown, and without effect
     bool own_server = false;
     std::string spill_dir;

@@ -6,8 +6,10 @@
 #include "perf/cache_perf/report.h"
 #include "perf/support/own_server.h"
 
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -68,6 +70,15 @@ class Session {
     cache_client *client_ = nullptr;
     uint32_t id_ = 0;
 };
+
+// So that what is in files is read from the disk.
+void drop_page_cache() {
+    sync();
+    FILE *const file = fopen("/proc/sys/vm/drop_caches", "w");
+    const bool done = file != nullptr && fputs("1", file) >= 0;
+    if (file == nullptr || fclose(file) != 0 || !done)
+        throw std::runtime_error(std::string("--drop_page_cache: /proc/sys/vm/drop_caches: ") + strerror(errno));
+}
 
 class Run {
   public:
@@ -141,8 +152,10 @@ void Run::work(const Session &session, Pipelines &pipelines) {
     if (!written) return;
     const double duration = facts_.options.duration;
     const int64_t deadline_ns = duration > 0 ? now_ns() + static_cast<int64_t>(duration * 1e9) : 0;
-    for (unsigned number = 2; deadline_ns != 0 || number <= facts_.options.epochs; ++number)
+    for (unsigned number = 2; deadline_ns != 0 || number <= facts_.options.epochs; ++number) {
+        if (facts_.options.drop_page_cache) drop_page_cache();
         if (!epoch(pipelines, number, deadline_ns)) return;
+    }
 }
 
 void Run::finish() {

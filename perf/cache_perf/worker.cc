@@ -182,6 +182,9 @@ void write_rows(const WorkerPlace &place) {
         books.tally.present += rc == 1;
         books.done(1);
     }
+    // Spilled rows are written when this returns, and within the time of the epoch.
+    if (place.options.spill && books.go_on())
+        if (const int rc = cache_flush(place.handle); rc != 0) books.fail(rc);
 }
 
 void read_rows(const WorkerPlace &place, unsigned epoch) {

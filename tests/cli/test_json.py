@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from conftest import is_alive, wait_until
 
 
@@ -40,7 +42,8 @@ def test_a_start_that_fails_gives_the_servers_own_words(served):
 
 def test_a_session_is_a_number(served):
     made = served.admin("-g", "--json").json()
-    assert made == {"port": served.port, "session_id": made["session_id"], "name": ""}
+    assert made == {"port": served.port, "session_id": made["session_id"], "name": "", "kept": False}
+    assert served.admin("-g", "--keep", "--json").json()["kept"] is True
     named = served.admin("-g", "--name", "train \"set\"", "--json").json()
     assert named["name"] == "train \"set\"" and 0 < named["session_id"] < 2**32 != made["session_id"]
 
@@ -74,10 +77,11 @@ def test_the_listing_has_every_number_of_a_cache(served):
     session, empty = served.session("--name", "train"), served.session()
     served.put_rows(session, 9, 10, 788, "10 rows of bytes")
     answer = served.admin("--json", "--list_sessions").json()
-    assert set(answer) == {"port", "sessions"} and answer["port"] == served.port
+    assert set(answer) == {"port", "sessions", "destroyed"} and answer["port"] == served.port
+    assert answer["destroyed"] == []
     by_id = {entry["session_id"]: entry for entry in answer["sessions"]}
     assert list(by_id) == sorted((session, empty))
-    assert by_id[empty] == {"session_id": empty, "name": "", "caches": []}
+    assert by_id[empty] == {"session_id": empty, "name": "", "kept": False, "caches": []}
     assert by_id[session]["name"] == "train" and len(by_id[session]["caches"]) == 1
     cache = by_id[session]["caches"][0]
     assert (cache["cache_id"], cache["label"], cache["tag"]) == (9, "10 rows of bytes", "")
@@ -85,8 +89,52 @@ def test_the_listing_has_every_number_of_a_cache(served):
     assert (cache["row_bytes"], cache["mean_row_bytes"]) == (7880, 788)
     assert 7880 <= cache["used_bytes"] <= cache["charged_bytes"] <= cache["limit_bytes"]
     numbers = ("granted_bytes", "dead_bytes", "index_bytes", "free_bytes", "largest_free_bytes", "index_levels",
-               "layouts", "writers", "readers", "generation")
+               "layouts", "writers", "readers", "generation", "populated_bytes", "huge_page_bytes", "spilled_bytes",
+               "spill_file_bytes")
     assert all(isinstance(cache[name], int) for name in numbers) and isinstance(cache["huge_pages"], bool)
+    assert cache["populated_bytes"] <= cache["charged_bytes"] and cache["idle_ms"] >= 0 and cache["kept"] is False
+
+
+def test_the_listing_shows_which_sessions_are_kept(served):
+    kept, named = served.session("--keep"), served.session("--name", "both", "--keep")
+    assert served.session("--name", "both") == named  # flags are added, never taken away
+    sessions = served.admin("--json", "--list_sessions").json()["sessions"]
+    assert {entry["session_id"]: entry["kept"] for entry in sessions} == {kept: True, named: True}
+
+
+def test_budgets_are_handed_to_the_server_and_shown(sandbox):
+    sandbox.start("--headroom", "100", "-s", sandbox.folder, "--spill_limit", "64", "--idle_ttl", "3600")
+    info = sandbox.admin("--server_info", "--json").json()
+    assert (info["headroom_bytes"], info["spill_limit_bytes"], info["spill_used_bytes"]) == (100 << 20, 64 << 20, 0)
+    assert info["available_bytes"] > 0
+    text = sandbox.admin("--server_info").out
+    assert "headroom            100.0 MiB of " in text and "spilled             0.0 MiB of 64.0 MiB" in text
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (("--headroom", "-1"), "--headroom"), (("--headroom", "much"), "--headroom"),
+    (("--idle_ttl", "1h"), "--idle_ttl"), (("--spill_limit", "64"), "--spill_limit needs --spilldir"),
+    (("--keep",), "Only --generate_session takes --keep")])
+def test_budgets_that_mean_nothing_are_refused(sandbox, words, complaint):
+    result = sandbox.admin("--start", *words)
+    assert result.status == 1 and complaint in result.err, result
+
+
+def test_the_listing_names_who_holds_what_is_live_and_what_is_destroyed(served):
+    session = served.session()
+    holder = served.hold_rows(session, 4, 10, 1000, "held")
+    cache, = served.admin("--json", "--list_sessions").json()["sessions"][0]["caches"]
+    assert (cache["state"], cache["pids"]) == ("live", [holder.pid])
+    assert served.admin("-d", session).status == 0
+    answer = served.admin("--json", "--list_sessions").json()
+    assert answer["sessions"] == []
+    destroyed, = answer["destroyed"]
+    assert destroyed["charged_bytes"] > 10_000
+    assert (destroyed["session_id"], destroyed["cache_id"], destroyed["label"]) == (session, 4, "held")
+    assert destroyed["pids"] == [holder.pid]
+    assert f"Destroyed, but still mapped: cache 4 of session {session}" in served.admin("--list_sessions").out
+    holder.communicate()
+    wait_until(lambda: served.admin("--json", "--list_sessions").json()["destroyed"] == [], "the memory is free")
 
 
 def test_server_info_has_every_setting_and_total(sandbox):

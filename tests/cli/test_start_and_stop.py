@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a server starts, where it must not, and what it survives."""
 import os
+import re
 import select
 import shutil
 import signal
 import socket
 import stat
+from pathlib import Path
 
 import pytest
 
-from conftest import ADMIN, OTHER_USER, SERVER, THIRD_USER, free_port, is_alive, wait_until
+from conftest import ADMIN, OTHER_USER, SERVER, THIRD_USER, free_port, is_alive, send, wait_until
 
 
 def no_process_left(sandbox):
@@ -137,9 +139,11 @@ def test_it_starts_with_all_standard_streams_closed(sandbox):
 def test_a_killed_server_is_followed_by_a_new_one(sandbox):
     pid = sandbox.start()
     session = sandbox.session()
-    for victim in sandbox.processes():
+    victims = sandbox.processes()
+    assert pid in victims
+    for victim in victims:
         os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid), "the server is dead")
+    wait_until(lambda: not any(map(is_alive, victims)), "keeper and broker are dead")
     assert "is not reachable" in sandbox.admin("-g").err
     sandbox.start()
     assert sandbox.admin("-d", session).status == 1  # the sessions went with it
@@ -270,3 +274,37 @@ def test_another_user_cannot_speak_to_a_server(served):
     result = served.command(*served.as_user(OTHER_USER), ADMIN, "--server_info")
     assert (result.status, result.out) == (1, "") and result.err, result
     assert served.server_runs()
+
+
+def test_a_broker_that_keeps_dying_is_restarted_with_back_off_and_the_log_says_so(sandbox):
+    sandbox.start()
+    log = Path(sandbox.admin("--server_info", "--json").json()["log_path"])
+    for death in range(3):
+        info = sandbox.admin("--server_info", "--json").json()
+        assert info["supervised"] is True and info["generation"] == death + 1
+        send(info["broker_pid"], signal.SIGKILL)
+        wait_until(lambda: log.read_text().count("killed by signal 9") == death + 1, "the keeper sees the death")
+    pauses = [int(pause) for pause in re.findall(r"the next starts in (\d+) ms", log.read_text())]
+    assert pauses == [0, 50, 100]
+
+
+def test_an_unsupervised_server_says_so_and_another_starts_when_it_is_stopped(sandbox):
+    pid = sandbox.start()
+    session = sandbox.session()
+    send(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the keeper has ended")
+    wait_until(lambda: sandbox.admin("--server_info", "--json").json()["supervised"] is False, "the broker notices")
+    assert "nobody restarts the server" in sandbox.admin("--server_info").out
+    assert str(session) in sandbox.admin("--list_sessions").out
+    assert sandbox.admin("--stop").status == 0
+    sandbox.start()
+
+
+def test_start_works_at_once_after_keeper_and_broker_were_killed(sandbox):
+    pid = sandbox.start()
+    broker = sandbox.admin("--server_info", "--json").json()["broker_pid"]
+    send(pid, signal.SIGKILL)
+    send(broker, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid) and not is_alive(broker), "both have ended")
+    sandbox.start()
+    assert "No active sessions." in sandbox.admin("--list_sessions").out

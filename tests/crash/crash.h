@@ -9,7 +9,10 @@
 
 #include <csignal>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <sys/wait.h>
 #include <thread>
@@ -20,23 +23,24 @@ namespace crash {
 constexpr uint64_t kLargest = 3000; // bytes of a row's big column
 
 inline void must(int result, const char *what) {
-    if (result != 0) test_die("%s: %d: %s", what, result, cache_last_error());
+    if (result != 0) test_die("process %d: %s: %d: %s", getpid(), what, result, cache_last_error());
 }
 
-inline cache *open_cache(cache_client *client, uint32_t session_id, uint32_t cache_id) {
+inline cache *open_cache(cache_client *client, uint32_t session_id, uint32_t cache_id,
+                         uint64_t limit_bytes = 64 << 20) {
     cache_options options = CACHE_OPTIONS_INIT;
-    options.memory_limit_bytes = 64 << 20;
+    options.memory_limit_bytes = limit_bytes;
     cache *handle = nullptr;
     must(cache_open(client, session_id, cache_id, &options, &handle), "cache_open");
     return handle;
 }
 
 struct Arena {
-    test_server *server = test_server_start(nullptr);
+    test_server *server;
     cache_client *client = nullptr;
     uint32_t session_id = 0;
 
-    Arena() {
+    explicit Arena(const char *const *server_arguments = nullptr) : server(test_server_start(server_arguments)) {
         must(cache_connect(nullptr, &client), "cache_connect");
         must(cache_session_create(client, &session_id), "cache_session_create");
     }
@@ -61,6 +65,33 @@ inline int wait_for(pid_t pid) {
     int status = 0;
     if (waitpid(pid, &status, 0) != pid) test_die("waitpid");
     return status;
+}
+
+// Polls until it is so.
+inline void until(const std::function<bool()> &so, const char *what) {
+    for (const time_t deadline = time(nullptr) + 60; !so(); usleep(1000))
+        if (time(nullptr) > deadline) test_die("in 60 s it did not come about: %s", what);
+}
+
+// The broker as the kernel knows it, serving or not yet; 0 while there is none. Asking the server would wait for it.
+inline pid_t broker_of(const test_server *server) {
+    const std::string keeper = std::to_string(test_server_pid(server));
+    pid_t broker = 0;
+    std::ifstream("/proc/" + keeper + "/task/" + keeper + "/children") >> broker;
+    return broker;
+}
+
+inline int descriptors_of(pid_t pid) {
+    std::error_code error;
+    const std::filesystem::directory_iterator folder("/proc/" + std::to_string(pid) + "/fd", error);
+    return int(std::distance(begin(folder), std::filesystem::directory_iterator{}));
+}
+
+inline cache_server_stats server_info(cache_client *client) {
+    cache_server_stats stats{};
+    stats.size = sizeof stats;
+    must(cache_server_info(client, &stats), "cache_server_info");
+    return stats;
 }
 
 inline int64_t id_of(int64_t n) {

@@ -82,6 +82,12 @@ static void run(void) {
     CHECK(print_fill(rows) == 0);
 }
 
+#elif defined PAGE_cache_check
+static void run(void) {
+    put_rows(0, 3, CACHE_FLOAT32, 4);
+    CHECK(is_right(rows));
+}
+
 #elif defined PAGE_cache_put
 static void run(void) {
     const uint8_t pixels[2 * 3 * 3] = {1};

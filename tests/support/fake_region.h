@@ -17,8 +17,8 @@ namespace libcache {
 
 class FakeRegion {
   public:
-    explicit FakeRegion(uint64_t limit_bytes = 64 << 20, bool huge = false) {
-        geometry_ = Geometry::for_limit(limit_bytes, huge);
+    explicit FakeRegion(uint64_t limit_bytes = 64 << 20, bool huge = false, uint64_t spill_segments = 0) {
+        geometry_ = Geometry::for_limit(limit_bytes, huge, spill_segments);
         fd_ = memfd_create("fake", MFD_CLOEXEC);
         if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(geometry_.region_bytes)) != 0) test_die("memfd for a region");
         if (map_.map_new(fd_, geometry_, RegionAccess::Write) != 0) test_die("mapping a fake region");
@@ -32,6 +32,8 @@ class FakeRegion {
         h->chunks = geometry_.chunks;
         h->data_offset = geometry_.data_offset;
         h->huge_chunks = geometry_.huge_chunks;
+        h->spill_offset = geometry_.spill_offset;
+        h->spill_segments = geometry_.spill_segments;
         h->limit_bytes = limit_bytes;
         h->region_id = 1;
         h->session_id = 7;

@@ -72,8 +72,9 @@ std::string read_text(const std::string &path) {
 }
 
 std::vector<std::string> command_of(const test_server &server, const char *const *arguments) {
-    std::vector<std::string> words = {std::string(test_build()) + "/bin/cache_server", "--foreground", "--port",
-                                      std::to_string(server.port)};
+    const char *program = getenv("LIBCACHE_TEST_SERVER");
+    std::vector<std::string> words = {std::string(test_build()) + "/" + (program ? program : "bin/cache_server"),
+                                      "--foreground", "--port", std::to_string(server.port)};
     bool backing = false;
     for (; arguments && *arguments; arguments++) {
         words.emplace_back(*arguments);
@@ -159,6 +160,16 @@ test_server *test_server_start_as(uid_t uid, const char *const *arguments) {
 
 test_server *test_server_start(const char *const *arguments) {
     return test_server_start_as(geteuid(), arguments);
+}
+
+void test_server_start_again(test_server *server, const char *const *arguments) {
+    const pid_t self = getpid();
+    server->pid = fork();
+    if (server->pid == 0) exec_server(*server, command_of(*server, arguments), self);
+    int status = 0;
+    if (!wait_ready(*server, &status))
+        test_die("the server did not start again (wait status %d); it wrote:\n%s", status,
+                 read_text(server->output).c_str());
 }
 
 uint32_t test_server_port(const test_server *server) {

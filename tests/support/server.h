@@ -16,8 +16,12 @@ typedef struct test_server test_server;
 /* Starts build/bin/cache_server in the foreground with a folder and a free port of its own, waits until it accepts a
  * connection, and sets LIBCACHE_DIR and LIBCACHE_PORT so that cache_connect(NULL, ...) of this process finds it.
  * arguments (may be NULL) ends with NULL. The server gets SIGTERM when the calling thread ends in any way.
- * Without a --backing among the arguments, $LIBCACHE_TEST_BACKING (if set) chooses it. */
+ * Without a --backing among the arguments, $LIBCACHE_TEST_BACKING (if set) chooses it. $LIBCACHE_TEST_SERVER (if set)
+ * names another program of the build folder than bin/cache_server. */
 test_server *test_server_start(const char *const *arguments);
+
+/* Once more in the same folder, on the same port, in place of keeper and broker that have died. */
+void test_server_start_again(test_server *server, const char *const *arguments);
 
 /* The same as another user: the folder belongs to uid. For root only. */
 test_server *test_server_start_as(uid_t uid, const char *const *arguments);

@@ -132,3 +132,12 @@ Test(memory, of_this_machine_is_something) {
     cr_assert_gt(memory.total_bytes(), 64 * MiB);
     cr_assert_leq(memory.room_bytes(), memory.total_bytes());
 }
+
+Test(memory, headroom_is_a_tenth_but_two_GiB_or_a_quarter_of_less) {
+    constexpr uint64_t GiB = uint64_t{1} << 30;
+    cr_assert_eq(libcache::default_headroom(100 * GiB), 10 * GiB);
+    cr_assert_eq(libcache::default_headroom(20 * GiB), 2 * GiB);
+    cr_assert_eq(libcache::default_headroom(10 * GiB), 2 * GiB);
+    cr_assert_eq(libcache::default_headroom(4 * GiB), GiB);
+    cr_assert_eq(libcache::default_headroom(256 << 20), 64 << 20);
+}

@@ -16,6 +16,7 @@ pickle to a few hundred bytes: whoever unpickles one attaches when it is first u
 Rows never change and are never evicted. What fails raises a subclass of libcache.Error; a miss is not a failure.
 For PyTorch see libcache.torch: CachedDataset(dataset) is the one line for training.
 """
+from ._build import Build
 from ._cache import Cache, Reservation
 from ._capi import ffi as _ffi, lib as _lib
 from ._client import Client, Session
@@ -25,8 +26,8 @@ from ._errors import (Building, Conflict, Corrupt, Error, Full, Gone, InvalidArg
 from ._fingerprint import FingerprintError, fingerprint
 from ._structs import CacheStats, ServerInfo
 
-__all__ = ["Building", "Cache", "CacheStats", "Client", "Conflict", "Corrupt", "Error", "FingerprintError", "Full",
-           "Gone", "IOFailed", "InvalidArgument", "LimitReached", "NoSession", "NotFound", "NotSupported",
+__all__ = ["Build", "Building", "Cache", "CacheStats", "Client", "Conflict", "Corrupt", "Error", "FingerprintError",
+           "Full", "Gone", "IOFailed", "InvalidArgument", "LimitReached", "NoSession", "NotFound", "NotSupported",
            "OutOfMemory", "PermissionDenied", "Reservation", "ServerGone", "ServerInfo", "Session", "Timeout",
            "VersionMismatch", "fingerprint"]
 

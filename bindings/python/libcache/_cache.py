@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional, Union
 
@@ -10,10 +11,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import _rows
+from ._build import Build, wait_for_build
 from ._capi import ffi, lib
 from ._client import Client, Session
 from ._columns import DTYPES, storable
-from ._errors import Gone, NotFound, check, make_error
+from ._errors import Gone, NotFound, check, last_message, make_error
 from ._structs import CacheStats, from_struct
 
 _rows.connect_python(make_error, storable)
@@ -38,13 +40,14 @@ class Cache(_rows.Rows):
 
     def __init__(self, session: Session, cache_id: int = 1, *, limit_bytes: int = 0, expected_rows: int = 0,
                  tag: Optional[str] = None, label: Optional[str] = None, read_only: bool = False, create: bool = True,
-                 spill: bool = False) -> None:
+                 spill: bool = False, build: bool = False) -> None:
         self.session = session
         self.cache_id = cache_id
         self.tag = tag
         self._read_only = read_only
         self._closed = False
-        flags = (lib.CACHE_READ_ONLY if read_only else 0) | (0 if create else lib.CACHE_NO_CREATE)
+        flags = (lib.CACHE_READ_ONLY if read_only else 0) | (0 if create else lib.CACHE_NO_CREATE) | (
+            lib.CACHE_BUILD if build else 0)
         self._open(flags, limit_bytes, expected_rows, spill, label)
 
     def _open(self, flags: int, limit_bytes: int = 0, expected_rows: int = 0, spill: bool = False,
@@ -53,7 +56,8 @@ class Cache(_rows.Rows):
         options = ffi.new("cache_options *", [ffi.sizeof("cache_options"), flags, limit_bytes, expected_rows,
                                               int(spill), 0, *kept])
         out = ffi.new("cache **")
-        check(lib.cache_open(self.session.client._pointer(), self.session.id, self.cache_id, options, out))
+        if check(lib.cache_open(self.session.client._pointer(), self.session.id, self.cache_id, options, out)) == 1:
+            warnings.warn(last_message(), RuntimeWarning, stacklevel=4)
         self._adopt(int(ffi.cast("uintptr_t", out[0])))
 
     def _attach(self) -> None:
@@ -90,6 +94,16 @@ class Cache(_rows.Rows):
         views = tuple(mapping.array(int(ffi.cast("uintptr_t", array[i].data)), array[i].dtype, shape)
                       for i, (_, shape) in enumerate(specs))
         return Reservation(mapping, row_id, out[0], views)
+
+    def build(self) -> Build:
+        """Makes this process the builder of a cache opened with build=True: see Build. Raises Building while another
+        process is it: read along meanwhile, or wait()."""
+        return Build(self)
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Waits until the build of the cache is done, at most `timeout` seconds; None: for ever. Raises Timeout, and
+        Building if it is not done and nobody builds (any more): take over with build()."""
+        wait_for_build(self, timeout)
 
     def stat(self) -> CacheStats:
         """What the cache holds, read from shared memory without asking the server."""

@@ -2,14 +2,22 @@
 """Client and Session: the way to a server, and its sessions."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from ._capi import ffi, lib
-from ._errors import check
+from ._errors import NoSession, check
 from ._structs import CacheStats, ServerInfo, from_struct
 
 if TYPE_CHECKING:
     from ._cache import Cache
+
+
+class Listed(NamedTuple):
+    """A session as the server lists it."""
+
+    id: int
+    name: str
+    kept: bool
 
 
 @ffi.def_extern(error=-1)
@@ -17,7 +25,8 @@ def libcache_on_entry(entry: Any, argument: Any) -> int:
     """One line of cache_list; `argument` is the list that grows."""
     name = ffi.string(entry.session_name).decode(errors="replace")
     stats = from_struct(CacheStats, entry.stats) if entry.stats != ffi.NULL else None
-    ffi.from_handle(argument).append((entry.session_id, name, stats))
+    kept = bool(entry.session_flags & lib.CACHE_SESSION_KEEP)
+    ffi.from_handle(argument).append((Listed(entry.session_id, name, kept), stats))
     return 0
 
 
@@ -59,32 +68,46 @@ class Client:
         check(lib.cache_connect(options, out))
         return ffi.gc(out[0], lib.cache_disconnect)
 
-    def create_session(self) -> "Session":
-        """A new session with a random id, which lives until it is destroyed or the server stops."""
+    def create_session(self, *, keep: bool = False) -> "Session":
+        """A new session with a random id, which lives until it is destroyed or the server stops. The server drops
+        caches that nobody has open to make room; keep=True: not those of this session."""
+        if keep:
+            return self._session_with(None)
         out = ffi.new("uint32_t *")
         check(lib.cache_session_create(self._pointer(), out))
         return Session(self, out[0])
 
-    def open_session(self, name: str) -> "Session":
-        """The session of this name (1 to 63 bytes of UTF-8, no control characters), made by whoever asks first."""
+    def open_session(self, name: str, *, keep: bool = False) -> "Session":
+        """The session of this name (1 to 63 bytes of UTF-8, no control characters), made by whoever asks first.
+        keep=True, also from one that joins, holds for the session from then on: see create_session."""
+        if keep:
+            return self._session_with(name)
         out = ffi.new("uint32_t *")
         check(lib.cache_session_open(self._pointer(), name.encode(), out))
+        return Session(self, out[0], name)
+
+    def _session_with(self, name: Optional[str]) -> "Session":
+        kept = ffi.NULL if name is None else ffi.new("char[]", name.encode())
+        options = ffi.new("cache_session_options *", [ffi.sizeof("cache_session_options"), lib.CACHE_SESSION_KEEP,
+                                                      kept])
+        out = ffi.new("uint32_t *")
+        check(lib.cache_session_create_with(self._pointer(), options, out))
         return Session(self, out[0], name)
 
     def session(self, session_id: int) -> "Session":
         """The session with this id, e.g. from `cache_admin -g`. Whether it exists shows when a cache is opened."""
         return Session(self, session_id)
 
-    def _entries(self) -> list[tuple[int, str, Optional[CacheStats]]]:
-        entries: list[tuple[int, str, Optional[CacheStats]]] = []
+    def _entries(self) -> list[tuple[Listed, Optional[CacheStats]]]:
+        entries: list[tuple[Listed, Optional[CacheStats]]] = []
         handle = ffi.new_handle(entries)
         check(lib.cache_list(self._pointer(), lib.libcache_on_entry, handle))
         return entries
 
     def sessions(self) -> list["Session"]:
         """All sessions of the server, ascending by id."""
-        return [Session(self, key[0], key[1] or None)
-                for key in dict.fromkeys((number, name) for number, name, _ in self._entries())]
+        return [Session(self, listed.id, listed.name or None)
+                for listed in dict.fromkeys(listed for listed, _ in self._entries())]
 
     def server_info(self) -> ServerInfo:
         """Settings and totals of the server."""
@@ -131,29 +154,40 @@ class Session:
         self.name = name
 
     def open(self, cache_id: int = 1, *, limit_bytes: int = 0, expected_rows: int = 0, tag: Optional[str] = None,
-             label: Optional[str] = None, read_only: bool = False, create: bool = True, spill: bool = False) -> "Cache":
+             label: Optional[str] = None, read_only: bool = False, create: bool = True, spill: bool = False,
+             build: bool = False) -> "Cache":
         """Opens a cache, or makes it. Any number of processes may do so at once.
 
         cache_id       0..2^32-1, names the cache within the session
-        limit_bytes    of the whole cache, index included, at least 1 MiB; 0: what the server may use. The first
-                       opener's limit holds (stat().limit_bytes)
+        limit_bytes    of the whole cache, index included, at least 1 MiB; 0: what the server may use
         expected_rows  row ids will mostly lie in 0..expected_rows-1; a hint
         tag            up to 64 bytes, what makes the rows: joining a cache with another tag raises Conflict; None joins
                        any
         label          up to 255 bytes for people, shown by cache_admin --list_sessions
         read_only      put raises PermissionDenied
         create         False: NotFound is raised if the cache does not exist
-        spill          rows that memory refuses go to disk (NotSupported in this version)
+        spill          rows that memory refuses go to disk; NotSupported if the server has no folder for them
+        build          rows are appended in order, through Cache.build(), and put is InvalidArgument
 
-        Raises NoSession, Conflict, InvalidArgument, Full, ServerGone, NotFound.
+        The first opener's limit, spill and build hold. Whoever asks for another limit, or for spilling, and does not
+        get it, gets the cache and a RuntimeWarning that says how they differ.
+        Raises NoSession, Conflict, InvalidArgument, Full, ServerGone, NotFound, NotSupported.
         """
         from ._cache import Cache
         return Cache(self, cache_id, limit_bytes=limit_bytes, expected_rows=expected_rows, tag=tag, label=label,
-                     read_only=read_only, create=create, spill=spill)
+                     read_only=read_only, create=create, spill=spill, build=build)
 
     def caches(self) -> list[CacheStats]:
         """What the session's caches hold, ascending by cache_id."""
-        return [stats for number, _, stats in self.client._entries() if number == self.id and stats is not None]
+        return [stats for listed, stats in self.client._entries() if listed.id == self.id and stats is not None]
+
+    @property
+    def kept(self) -> bool:
+        """Whether its caches are not dropped to make room, nor for being idle. Asks the server; raises NoSession."""
+        for listed, _ in self.client._entries():
+            if listed.id == self.id:
+                return listed.kept
+        raise NoSession(f"no session has the id {self.id}: it was destroyed, or never made")
 
     def destroy_cache(self, cache_id: int) -> None:
         """Drops one cache: whoever uses it gets Gone; arrays stay readable. Raises NotFound."""

@@ -51,7 +51,7 @@ class Conflict(Error):
 
 
 class Building(Error):
-    """Another process is building this cache."""
+    """Another process is building this cache, or nobody is: read along, wait, or take over with Cache.build()."""
     code = lib.CACHE_EBUILDING
 
 
@@ -109,5 +109,9 @@ def check(code: int) -> int:
     """Passes a call's result on, or raises what the library says about it. To be called in the thread of the call."""
     if code >= 0:
         return code
-    message = ffi.string(lib.cache_last_error()).decode(errors="replace")
-    raise make_error(code, message or ffi.string(lib.cache_strerror(code)).decode())
+    raise make_error(code, last_message() or ffi.string(lib.cache_strerror(code)).decode())
+
+
+def last_message() -> str:
+    """What this thread's last call had to say."""
+    return ffi.string(lib.cache_last_error()).decode(errors="replace")

@@ -78,8 +78,9 @@ def default_session(client: Client) -> Session:
 class Opener:
     """How to open a data set's cache: again in another process, or when it was lost. Pickles."""
 
-    def __init__(self, cache: Any, tag: str, label: str, rows: int, port: Optional[int], limit_bytes: int) -> None:
-        self.given = cache
+    def __init__(self, cache: Any, tag: str, label: str, rows: int, port: Optional[int], limit_bytes: int,
+                 build: bool = False) -> None:
+        self.given, self.build = cache, build
         self.tag, self.label, self.rows, self.port, self.limit_bytes = tag, label[:200], rows, port, limit_bytes
 
     def __call__(self, start: bool = False) -> Cache:
@@ -98,7 +99,8 @@ class Opener:
         raise AssertionError
 
     def _open(self, session: Session, cache_id: int, tag: Optional[str]) -> Cache:
-        return session.open(cache_id, limit_bytes=self.limit_bytes, expected_rows=self.rows, tag=tag, label=self.label)
+        return session.open(cache_id, limit_bytes=self.limit_bytes, expected_rows=self.rows, tag=tag, label=self.label,
+                            build=self.build)
 
 
 class Link:
@@ -111,7 +113,7 @@ class Link:
     def __init__(self, opener: Opener, required: bool, workers: Callable[[], int]) -> None:
         self._opener, self._required, self._workers = opener, required, workers
         self._cache: Optional[Cache] = None
-        self._writing = False
+        self.writing = False         # there is a cache, and no put failed
         self._pid = os.getpid()
         self._fresh = True           # no failure in this process yet
         self._first: Optional[int] = None  # the row at which the cache was lost
@@ -133,12 +135,21 @@ class Link:
     def cache(self) -> Optional[Cache]:
         return self._cache
 
+    def lost(self, error: Error) -> None:
+        """For who uses the cache itself, and failed."""
+        self._lose(0, error)
+
+    def next_epoch(self) -> None:
+        """For who knows when an epoch begins: tries again what was lost."""
+        if not self.writing:
+            self._try_again()
+
     def _use(self, cache: Cache) -> None:
-        self._cache, self._writing = cache, True
+        self._cache, self.writing = cache, True
 
     def get(self, index: int) -> Any:
         """The row, or None: a miss, or there is no cache at the moment."""
-        if not self._writing:
+        if not self.writing:
             self._look_again(index)
             if self._cache is None:
                 return None
@@ -149,7 +160,7 @@ class Link:
 
     def put(self, index: int, columns: list[Any]) -> None:
         """Stores the row, if there is a cache that takes it."""
-        if not self._writing or self._cache is None:
+        if not self.writing or self._cache is None:
             return
         try:
             self._cache.put(index, *columns)
@@ -165,7 +176,7 @@ class Link:
             self._pid, self._fresh = os.getpid(), True
         first_failure, self._fresh = self._fresh, False
         had_cache = self._cache is not None
-        self._writing, self._first, self._asked = False, index, 0
+        self.writing, self._first, self._asked = False, index, 0
         if reading or isinstance(error, Gone):
             self._cache = None
         # Reads of a mapping that is there go on without a server. A forked worker has its parent's handle, which may

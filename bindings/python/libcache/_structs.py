@@ -35,6 +35,14 @@ class CacheStats:
     tag: str
     label: str
     readers: int             #: connections that have the cache open; -1 where only the server knows
+    populated_bytes: int     #: pages made and not given back, index and tables included
+    huge_page_bytes: int     #: of the data area, on huge pages
+    spilled_bytes: int       #: column bytes of the spilled rows
+    spill_file_bytes: int    #: file space lent to this cache
+    page_table_bytes: int    #: of this process, for its mappings of this cache; -1 from Session.caches()
+    idle_ms: int             #: since the last process left it, 0 while one has it open; -1 from Cache.stat()
+    state: int               #: 1: live. 2: destroyed, its memory still mapped by somebody
+    kept: int                #: 1: of a session made with keep=True; 0 from Cache.stat()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +73,10 @@ class ServerInfo:
     log_path: str
     socket_path: str
     server_path: str
+    headroom_bytes: int      #: caching stops while less than this is available
+    available_bytes: int     #: the smallest of what the machine and the cgroups have left
+    spill_limit_bytes: int   #: of all spill files; 0: as much as the file system gives
+    spill_used_bytes: int    #: file space lent to caches
 
 
 def from_struct(cls: type[T], struct: Any) -> T:

@@ -15,6 +15,8 @@ static const int kTypeNumbers[LAST_DTYPE + 1] = {
     NPY_NOTYPE, NPY_BOOL,   NPY_INT8,    NPY_INT16,  NPY_INT32,   NPY_INT64,   NPY_UINT8, NPY_UINT16,
     NPY_UINT32, NPY_UINT64, NPY_FLOAT16, NPY_UINT16, NPY_FLOAT32, NPY_FLOAT64, NPY_UINT8, NPY_UINT8};
 
+static PyTypeObject HeldType;
+
 int columns_init(void) {
     for (uint32_t dtype = CACHE_BOOL; dtype <= LAST_DTYPE; dtype++) {
         descrs[dtype] = PyArray_DescrFromType(kTypeNumbers[dtype]);
@@ -24,7 +26,7 @@ int columns_init(void) {
     // long and long long are different numbers for the same 8 bytes
     dtypes[NPY_LONG] = dtypes[NPY_LONGLONG] = CACHE_INT64;
     dtypes[NPY_ULONG] = dtypes[NPY_ULONGLONG] = CACHE_UINT64;
-    return 0;
+    return PyType_Ready(&HeldType);
 }
 
 uint32_t dtype_of_array(PyArrayObject *array) {
@@ -53,9 +55,42 @@ PyObject *array_of_memory(PyObject *owner, uint32_t dtype, int ndim, const int64
     return NULL;
 }
 
-PyObject *row_of_view(Mapping *mapping, const cache_view *view) {
-    const int n_columns = cache_view_columns(view);
-    if (n_columns < 0) return raise_code(n_columns);
+// Owns the view of a row that was read from disk: its memory is the view's own, and ends with it.
+typedef struct {
+    PyObject_HEAD Mapping *mapping;
+    cache_view view;
+} Held;
+
+static void held_dealloc(Held *self) {
+    cache_view_release(&self->view);
+    Py_DECREF(self->mapping);
+    PyObject_Free(self);
+}
+
+static PyTypeObject HeldType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "libcache._rows.Held",
+    .tp_basicsize = sizeof(Held),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Keeps a row that was read from disk for as long as an array points into it.",
+    .tp_dealloc = (destructor)held_dealloc,
+};
+
+// A new reference to what the arrays of a row must keep. *view is released then, if releasing it ended them.
+static PyObject *owner_of_row(Mapping *mapping, cache_view *view) {
+    if (view->reserved[5] == 0) { // in memory: the row stays as long as the mapping
+        Py_INCREF(mapping);
+        return (PyObject *)mapping;
+    }
+    Held *const held = PyObject_New(Held, &HeldType);
+    if (held == NULL) return NULL;
+    Py_INCREF(held->mapping = mapping);
+    held->view = *view;
+    view->cache = NULL;
+    return (PyObject *)held;
+}
+
+// A new tuple with an entry per column, whose arrays keep the owner.
+static PyObject *fill_row(PyObject *owner, const cache_view *view, int n_columns) {
     PyObject *const row = PyTuple_New(n_columns);
     for (int i = 0; row != NULL && i < n_columns; i++) {
         cache_column column;
@@ -66,13 +101,24 @@ PyObject *row_of_view(Mapping *mapping, const cache_view *view) {
         else if (column.dtype == CACHE_STRING)
             item = PyUnicode_DecodeUTF8(column.data, (Py_ssize_t)column.bytes, "strict");
         else
-            item = array_of_memory((PyObject *)mapping, column.dtype, (int)column.ndim, column.shape, column.data, 0);
+            item = array_of_memory(owner, column.dtype, (int)column.ndim, column.shape, column.data, 0);
         if (item == NULL) {
             Py_DECREF(row);
             return NULL;
         }
         PyTuple_SET_ITEM(row, i, item);
     }
+    return row;
+}
+
+PyObject *row_of_view(Mapping *mapping, cache_view *view) {
+    const int n_columns = cache_view_columns(view);
+    if (n_columns < 0) return raise_code(n_columns);
+    PyObject *const owner = owner_of_row(mapping, view);
+    if (owner == NULL) return NULL;
+    const cache_view *const kept = owner == (PyObject *)mapping ? view : &((Held *)owner)->view;
+    PyObject *const row = fill_row(owner, kept, n_columns);
+    Py_DECREF(owner);
     return row;
 }
 
@@ -117,6 +163,27 @@ static int describe_array(PyArrayObject *array, uint32_t dtype, cache_column *co
     return 0;
 }
 
+// A plain Python number, which is what labels are. 0: it is none, or does not fit. *value, the column's room for a
+// length, holds the number: a scalar has no length.
+static int describe_number(PyObject *object, cache_column *column, int64_t *value) {
+    if (PyLong_CheckExact(object)) {
+        int overflow;
+        *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+        if (overflow != 0) return 0;
+        describe(column, value, sizeof(int64_t), CACHE_INT64, 0, NULL);
+    } else if (PyFloat_CheckExact(object)) {
+        const double number = PyFloat_AS_DOUBLE(object);
+        memcpy(value, &number, sizeof(double));
+        describe(column, value, sizeof(double), CACHE_FLOAT64, 0, NULL);
+    } else if (PyBool_Check(object)) {
+        *(uint8_t *)value = object == Py_True;
+        describe(column, value, 1, CACHE_BOOL, 0, NULL);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
 int column_of_object(PyObject *object, Py_ssize_t position, cache_column *column, int64_t *length, PyObject **owner) {
     if (PyArray_CheckExact(object) && PyArray_IS_C_CONTIGUOUS((PyArrayObject *)object)) {
         const uint32_t dtype = dtype_of_array((PyArrayObject *)object);
@@ -124,6 +191,10 @@ int column_of_object(PyObject *object, Py_ssize_t position, cache_column *column
             Py_INCREF(*owner = object);
             return describe_array((PyArrayObject *)object, dtype, column);
         }
+    }
+    if (describe_number(object, column, length)) {
+        Py_INCREF(*owner = object);
+        return 0;
     }
     if (PyBytes_Check(object)) {
         Py_INCREF(*owner = object);

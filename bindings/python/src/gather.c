@@ -10,16 +10,6 @@ enum {
     kReleaseBytes = 128 * 1024 // a smaller copy is over before another thread would have had the GIL
 };
 
-// What every row must be, and where the rows go.
-typedef struct {
-    uint32_t dtype;
-    int ndim;
-    const int64_t *shape;
-    uint64_t row_bytes;
-    char *data;
-    int64_t stride;
-} Batch;
-
 typedef struct {
     int64_t hits;
     int64_t code;       // of a call that failed
@@ -43,6 +33,12 @@ static void prefetch(const char *data, uint64_t bytes) {
     // The first kilobyte: what follows, the processor's own prefetcher has seen coming by then
     for (uint64_t at = 0; at < bytes && at < 1024; at += 64)
         __builtin_prefetch(data + at);
+}
+
+// Rows that were read from disk hold memory of their own.
+static void release(cache_view *views, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        cache_view_release(&views[i]);
 }
 
 // Runs with or without the GIL.
@@ -80,24 +76,46 @@ static void copy_rows(cache *handle, const Batch *batch, const int64_t *ids, siz
         outcome->code = cache_get_batch(handle, ids + from, count, views);
         if (outcome->code < 0) return;
         copy_block(batch, views, from, count, column, found, outcome);
+        release(views, count);
     }
     outcome->code = 0;
 }
 
-// Describes the rows by the first one that is there. 0, or -1 with an exception.
-static int batch_of_first_hit(cache *handle, const int64_t *ids, size_t n, uint32_t column, Batch *batch) {
+int copy_whole_rows(cache *handle, const Batch *batches, uint32_t n_columns, const int64_t *ids, size_t n) {
+    cache_view views[kBlock];
+    Outcome outcome = {.first_miss = -1, .misfit = -1};
+    int same = 1; // all rows so far were there and have n_columns columns
+    for (size_t from = 0; from < n && same; from += kBlock) {
+        const size_t count = n - from < kBlock ? n - from : kBlock;
+        if (cache_get_batch(handle, ids + from, count, views) < 0) return 0;
+        for (size_t i = 0; i < count; i++)
+            same &= cache_view_columns(&views[i]) == (int)n_columns; // a miss has none
+        for (uint32_t column = 0; column < n_columns && same; column++)
+            copy_block(&batches[column], views, from, count, column, NULL, &outcome);
+        release(views, count);
+    }
+    return same && outcome.hits == (int64_t)(n * n_columns);
+}
+
+// Describes the rows by the first one that is there, with room for its shape. 0, or -1 with an exception.
+static int batch_of_first_hit(cache *handle, const int64_t *ids, size_t n, uint32_t column, Batch *batch,
+                              int64_t *shape) {
     for (size_t i = 0; i < n; i++) {
         cache_view view;
         cache_column first;
         int rc = cache_get(handle, ids[i], &view);
         if (rc == CACHE_ENOTFOUND && i + 1 < n) continue;
-        if (rc == 0) rc = cache_view_column(&view, column, &first);
-        if (rc != 0) {
+        const int found = rc == 0;
+        if (found) rc = cache_view_column(&view, column, &first);
+        if (rc == 0) {
+            for (uint32_t k = 0; k < first.ndim; k++)
+                shape[k] = first.shape[k];
+            *batch = (Batch){first.dtype, (int)first.ndim, shape, first.bytes, NULL, 0};
+        } else {
             raise_code(rc);
-            return -1;
         }
-        *batch = (Batch){first.dtype, (int)first.ndim, first.shape, first.bytes, NULL, 0};
-        return 0;
+        if (found) cache_view_release(&view);
+        return rc == 0 ? 0 : -1;
     }
     PyErr_SetString(PyExc_ValueError, "gather of no rows needs out=: nothing tells the shape of a row");
     return -1;
@@ -124,7 +142,7 @@ static PyArrayObject *new_out(Batch *batch, size_t n) {
 }
 
 // The batch as the caller's array describes it. The rows may be apart; within a row all must lie side by side.
-static int batch_of_out(PyObject *object, size_t n, Batch *batch) {
+int batch_of_out(PyObject *object, size_t n, Batch *batch) {
     if (!PyArray_Check(object)) {
         PyErr_Format(PyExc_TypeError, "out must be a NumPy array, not %s", Py_TYPE(object)->tp_name);
         return -1;
@@ -182,9 +200,11 @@ PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObje
     PyObject *out = NULL;
     uint8_t *found;
     Batch batch;
+    int64_t shape[CACHE_MAX_DIMENSIONS];
     if (found_of(found_object, n, &found) != 0) goto end;
     if (own) {
-        if (batch_of_first_hit(mapping->handle, id, n, column, &batch) == 0) out = (PyObject *)new_out(&batch, n);
+        if (batch_of_first_hit(mapping->handle, id, n, column, &batch, shape) == 0)
+            out = (PyObject *)new_out(&batch, n);
     } else if (batch_of_out(out_object, n, &batch) == 0) {
         Py_INCREF(out = out_object);
     }

@@ -190,7 +190,7 @@ static PyObject *rows_contains(Rows *self, PyObject *ids_object) {
     return (PyObject *)found;
 }
 
-static PyObject *rows_of_views(Mapping *mapping, const cache_view *views, Py_ssize_t n) {
+static PyObject *rows_of_views(Mapping *mapping, cache_view *views, Py_ssize_t n) {
     PyObject *const rows = PyList_New(n);
     for (Py_ssize_t i = 0; rows != NULL && i < n; i++) {
         PyObject *row = Py_None;
@@ -238,6 +238,15 @@ static PyObject *rows_gather(Rows *self, PyObject *arguments, PyObject *keywords
     return batch;
 }
 
+static PyObject *rows_gather_rows(Rows *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (n != 2) return PyErr_Format(PyExc_TypeError, "_gather_rows(ids, outs) takes 2 arguments, not %zd", n);
+    Mapping *const mapping = attached(self);
+    if (mapping == NULL) return NULL;
+    PyObject *const all = gather_rows(mapping, arguments[0], arguments[1]);
+    Py_DECREF(mapping);
+    return all;
+}
+
 enum { kFewColumns = 8 };
 
 // The columns of one put; `owners` keeps their bytes alive.
@@ -253,14 +262,18 @@ static int fill_columns(Columns *to, PyObject *const *objects, Py_ssize_t n) {
     return 0;
 }
 
-static PyObject *put_columns(Rows *self, int64_t id, PyObject *const *objects, Py_ssize_t n, Columns *room) {
+// id: where to put the row; NULL: it is appended.
+static PyObject *store_columns(Rows *self, const int64_t *id, PyObject *const *objects, Py_ssize_t n, Columns *room) {
     Mapping *const mapping = attached(self);
     if (mapping == NULL) return NULL;
     PyObject *stored = NULL;
     if (fill_columns(room, objects, n) == 0) {
         int rc;
-        Py_BEGIN_ALLOW_THREADS rc = cache_put(mapping->handle, id, room->columns, (uint32_t)n);
-        Py_END_ALLOW_THREADS stored = rc < 0 ? raise_code(rc) : PyBool_FromLong(rc == 0);
+        int64_t next = 0;
+        Py_BEGIN_ALLOW_THREADS if (id == NULL) rc = cache_append(mapping->handle, room->columns, (uint32_t)n, &next);
+        else rc = cache_put(mapping->handle, *id, room->columns, (uint32_t)n);
+        Py_END_ALLOW_THREADS if (rc < 0) raise_code(rc);
+        else stored = id == NULL ? PyLong_FromLongLong(next) : PyBool_FromLong(rc == 0);
     }
     for (Py_ssize_t i = 0; i < n; i++)
         Py_XDECREF(room->owners[i]);
@@ -268,24 +281,32 @@ static PyObject *put_columns(Rows *self, int64_t id, PyObject *const *objects, P
     return stored;
 }
 
-static PyObject *rows_put(Rows *self, PyObject *const *arguments, Py_ssize_t n) {
-    if (n < 2) return PyErr_Format(PyExc_TypeError, "put(row_id, column, ...) takes a row id and at least one column");
-    const int64_t id = id_of_object(arguments[0]);
-    if (id == -1 && PyErr_Occurred()) return NULL;
-    n--;
+static PyObject *store_row(Rows *self, const int64_t *id, PyObject *const *objects, Py_ssize_t n) {
     if (n > (Py_ssize_t)CACHE_MAX_COLUMNS)
         return PyErr_Format(PyExc_ValueError, "a row has at most %u columns, not %zd", CACHE_MAX_COLUMNS, n);
     cache_column columns[kFewColumns];
     int64_t lengths[kFewColumns];
     PyObject *owners[kFewColumns] = {NULL};
-    if (n <= kFewColumns) return put_columns(self, id, arguments + 1, n, &(Columns){columns, lengths, owners});
+    if (n <= kFewColumns) return store_columns(self, id, objects, n, &(Columns){columns, lengths, owners});
     char *const room = PyMem_Calloc((size_t)n, sizeof(cache_column) + sizeof(int64_t) + sizeof(PyObject *));
     if (room == NULL) return PyErr_NoMemory();
     cache_column *const many = (cache_column *)room;
     Columns all = {many, (int64_t *)(many + n), (PyObject **)((int64_t *)(many + n) + n)};
-    PyObject *const stored = put_columns(self, id, arguments + 1, n, &all);
+    PyObject *const stored = store_columns(self, id, objects, n, &all);
     PyMem_Free(room);
     return stored;
+}
+
+static PyObject *rows_put(Rows *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (n < 2) return PyErr_Format(PyExc_TypeError, "put(row_id, column, ...) takes a row id and at least one column");
+    const int64_t id = id_of_object(arguments[0]);
+    if (id == -1 && PyErr_Occurred()) return NULL;
+    return store_row(self, &id, arguments + 1, n - 1);
+}
+
+static PyObject *rows_append(Rows *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (n < 1) return PyErr_Format(PyExc_TypeError, "append(column, ...) takes at least one column");
+    return store_row(self, NULL, arguments, n);
 }
 
 PyDoc_STRVAR(
@@ -344,6 +365,11 @@ static PyMethodDef rows_methods[] = {
     {"gather", (PyCFunction)(void (*)(void))rows_gather, METH_VARARGS | METH_KEYWORDS, gather_text},
     {"contains", (PyCFunction)rows_contains, METH_O, contains_text},
     {"put", (PyCFunction)(void (*)(void))rows_put, METH_FASTCALL, put_text},
+    {"_gather_rows", (PyCFunction)(void (*)(void))rows_gather_rows, METH_FASTCALL,
+     "_gather_rows(ids, outs, /)\n--\n\n"
+     "Copies all columns, column i into outs[i]. Whether all rows were there and had exactly these columns."},
+    {"_append", (PyCFunction)(void (*)(void))rows_append, METH_FASTCALL,
+     "_append($self, /, *columns)\n--\n\nStores the next row of a build; its id."},
     {"_mapping", (PyCFunction)rows_mapping, METH_NOARGS, "The owner of the C handle, attached if need be."},
     {"_adopt", (PyCFunction)rows_adopt, METH_O, "Takes over a C handle, given as a number."},
     {"_release", (PyCFunction)rows_release, METH_NOARGS, "Gives the owner up; arrays keep theirs."},
@@ -362,6 +388,11 @@ static PyTypeObject RowsType = {
     .tp_as_mapping = &rows_as_mapping,
     .tp_as_sequence = &rows_as_sequence,
 };
+
+Mapping *mapping_of_rows(PyObject *rows) {
+    if (PyObject_TypeCheck(rows, &RowsType)) return attached((Rows *)rows);
+    return (Mapping *)PyErr_Format(PyExc_TypeError, "not a Cache but a %s", Py_TYPE(rows)->tp_name);
+}
 
 static PyObject *connect_python(PyObject *Py_UNUSED(module), PyObject *arguments) {
     PyObject *error, *convert;
@@ -382,11 +413,14 @@ static PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, .m_name = "libcac
 
 PyMODINIT_FUNC PyInit__rows(void) {
     import_array();
-    if (columns_init() != 0 || PyType_Ready(&MappingType) != 0 || PyType_Ready(&RowsType) != 0) return NULL;
+    if (columns_init() != 0 || PyType_Ready(&MappingType) != 0 || PyType_Ready(&RowsType) != 0 ||
+        PyType_Ready(&GathererType) != 0)
+        return NULL;
     PyObject *const module = PyModule_Create(&module_definition);
     if (module == NULL) return NULL;
     if (PyModule_AddObjectRef(module, "Rows", (PyObject *)&RowsType) == 0 &&
-        PyModule_AddObjectRef(module, "Mapping", (PyObject *)&MappingType) == 0)
+        PyModule_AddObjectRef(module, "Mapping", (PyObject *)&MappingType) == 0 &&
+        PyModule_AddObjectRef(module, "Gatherer", (PyObject *)&GathererType) == 0)
         return module;
     Py_DECREF(module);
     return NULL;

@@ -31,15 +31,33 @@ int columns_init(void);
 uint32_t dtype_of_array(PyArrayObject *array); // 0: a type that has no cache_dtype, or foreign byte order
 PyArray_Descr *descr_of_dtype(uint32_t dtype); // borrowed; NULL with an exception: no such dtype
 PyObject *array_of_memory(PyObject *owner, uint32_t dtype, int ndim, const int64_t *shape, void *data, int writable);
-PyObject *row_of_view(Mapping *mapping, const cache_view *view); // a new tuple with one entry per column
-PyArrayObject *ids_of_object(PyObject *object);                  // a contiguous int64 vector, or NULL
-int64_t id_of_object(PyObject *object);                          // -1 with an exception where it is none
+PyObject *row_of_view(Mapping *mapping, cache_view *view); // a new tuple, an entry per column; may take the view over
+PyArrayObject *ids_of_object(PyObject *object);            // a contiguous int64 vector, or NULL
+int64_t id_of_object(PyObject *object);                    // -1 with an exception where it is none
 // Fills `column` from `object`, which *owner keeps alive and *length describes where it has one dimension.
 int column_of_object(PyObject *object, Py_ssize_t position, cache_column *column, int64_t *length, PyObject **owner);
 extern PyObject *storable; // libcache._columns.storable(object, position): an array that can be stored as it is
 
 // gather.c
+// What every row must be, and where the rows go.
+typedef struct {
+    uint32_t dtype;
+    int ndim;
+    const int64_t *shape;
+    uint64_t row_bytes;
+    char *data;
+    int64_t stride;
+} Batch;
+
 PyObject *gather(Mapping *mapping, PyObject *ids, uint32_t column, PyObject *out, PyObject *found);
+int batch_of_out(PyObject *array, size_t n, Batch *batch); // -1 with an exception
+// Copies rows that have exactly these columns. Runs with or without the GIL. Whether all n were there and did.
+int copy_whole_rows(cache *handle, const Batch *batches, uint32_t n_columns, const int64_t *ids, size_t n);
+
+// gatherer.c
+extern PyTypeObject GathererType;
+PyObject *gather_rows(Mapping *mapping, PyObject *ids, PyObject *outs);
 
 // rows.c
-PyObject *raise_code(int64_t code); // the exception of this thread's last failed call; always NULL
+Mapping *mapping_of_rows(PyObject *rows); // a new reference, attached if need be, or NULL; TypeError: no Cache
+PyObject *raise_code(int64_t code);       // the exception of this thread's last failed call; always NULL

@@ -71,8 +71,8 @@ class Server:
         return subprocess.run([str(ADMIN), *map(str, words)], capture_output=True, text=True, timeout=WATCHDOG,
                               stdin=subprocess.DEVNULL)
 
-    def start(self):
-        result = self.admin("--start", "-p", self.port)
+    def start(self, *words):
+        result = self.admin("--start", "-p", self.port, *words)
         assert result.returncode == 0, result.stderr
         return self
 

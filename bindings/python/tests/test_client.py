@@ -3,7 +3,9 @@
 import dataclasses
 import inspect
 import pickle
+import warnings
 
+import numpy as np
 import pytest
 
 import libcache
@@ -28,13 +30,59 @@ def test_sessions_are_made_listed_and_ended(server):
     assert isinstance(caught.value, LookupError) and caught.value.code == lib.CACHE_ENOSESSION
 
 
+def test_a_session_that_is_kept(server):
+    client = libcache.Client()
+    with pytest.raises(libcache.NoSession):
+        client.session(4_000_000_000).kept
+    for kept, other in ((client.create_session(keep=True), client.create_session()),
+                        (client.open_session("kept", keep=True), client.open_session("not kept"))):
+        assert kept.kept and not other.kept
+        kept.open(1).close()
+        other.open(1).close()
+        assert kept.caches()[0].kept == 1 and other.caches()[0].kept == 0
+    assert client.open_session("kept").kept and client.open_session("not kept", keep=True).kept
+    for name in ("kept", "not kept"):
+        client.open_session(name).destroy()
+
+
+def test_rows_that_do_not_fit_go_to_disk(no_server, tmp_path):
+    spilling = no_server.start("-s", tmp_path)
+    session = libcache.Client().create_session()
+    assert libcache.Client().server_info().spill_dir.startswith(str(tmp_path)) and spilling
+    with session.open(1, limit_bytes=2 << 20, spill=True) as cache:
+        rows = [np.full(20_000, i, np.uint32) for i in range(100)]
+        for i, row in enumerate(rows):
+            assert cache.put(i, row)
+        cache.flush()
+        stats = cache.stat()
+        assert stats.rows_spilled > 0 and stats.rows_in_memory + stats.rows_spilled == len(cache) == 100
+        order = np.random.default_rng(0).permutation(100)
+        kept = [cache[i][0] for i in order.tolist()]
+        assert all((row == i).all() for row, i in zip(kept, order))
+        assert (cache.gather(order) == np.stack([rows[i] for i in order])).all()
+        assert all((row[0] == i).all() for row, i in zip(cache.get_many(order), order))
+        out = np.empty((100, 20_000), np.uint32)
+        assert cache._gather_rows(order, (out,)) and (out[:, -1] == order).all()
+    assert all((row == i).all() for row, i in zip(kept, order))  # after close()
+
+
+def test_spilling_without_a_folder_says_so(session):
+    with pytest.raises(libcache.NotSupported, match="spill"):
+        session.open(1, spill=True)
+
+
 def test_joining_ignores_nothing_silently(session):
     with session.open(1, tag="a", limit_bytes=2 << 20):
         with pytest.raises(libcache.Conflict):
             session.open(1, tag="b")
-        with session.open(1) as any_tag, session.open(1, tag="a", limit_bytes=8 << 20) as same:
-            assert any_tag.stat().tag == "a"
-            assert same.stat().limit_bytes == 2 << 20
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with session.open(1) as any_tag, session.open(1, tag="a", limit_bytes=2 << 20):
+                assert any_tag.stat().tag == "a"
+        with pytest.warns(RuntimeWarning, match=str(session.id)) as caught:
+            with session.open(1, limit_bytes=8 << 20) as other:
+                assert other.stat().limit_bytes == 2 << 20
+        assert len(caught) == 1 and caught[0].filename == __file__
     with pytest.raises(libcache.NotFound):
         session.open(2, create=False)
     with pytest.raises(libcache.InvalidArgument):

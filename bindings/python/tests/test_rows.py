@@ -330,3 +330,19 @@ def test_a_long_gather_releases_the_gil(cache):
     started.clear()
     thread.join()
     assert during > 0
+
+
+@pytest.mark.parametrize("value, dtype", [
+    (0, "int64"), (-2**63, "int64"), (2**63 - 1, "int64"), (2**63, "uint64"), (2**64 - 1, "uint64"), (2.5, "float64"),
+    (float("-inf"), "float64"), (True, "bool"), (False, "bool")])
+def test_plain_numbers_are_stored_as_numpy_makes_them(cache, value, dtype):
+    cache.put(1, value, b"between", value)
+    first, _, last = cache[1]
+    for column in (first, last):
+        assert column.dtype == dtype and column.shape == () and column[()] == value
+
+
+def test_numbers_that_do_not_fit_are_refused(cache):
+    for value in (2**64, -2**63 - 1):
+        with pytest.raises(TypeError, match="column 0"):
+            cache.put(1, value)

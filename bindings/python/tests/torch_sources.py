@@ -2,6 +2,7 @@
 """Data sets for the tests of libcache.torch, in a module of their own so that spawned workers find them."""
 import os
 import random
+import time
 
 import numpy as np
 import torch
@@ -54,6 +55,49 @@ class Failing(Counted):
         return super().__getitem__(index)
 
 
+class Slow(torch.utils.data.Dataset):
+    """Takes its time for each row but the first."""
+
+    def __init__(self, rows, seconds):
+        self.rows, self.seconds = rows, seconds
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, index):
+        if index:
+            time.sleep(self.seconds)
+        return index
+
+
+class Streamed(torch.utils.data.IterableDataset):
+    """The numbers as tensors, counted like Counted; a worker that iterates over it itself gets its share only."""
+
+    def __init__(self, rows, log):
+        self.rows, self.log = rows, log
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        for i in range(0, self.rows) if worker is None else range(worker.id, self.rows, worker.num_workers):
+            with open(self.log, "ab") as log:
+                log.write(b".")
+            yield torch.tensor(i)
+
+    def __libcache_fingerprint__(self):
+        return self.rows
+
+    @property
+    def reads(self):
+        return os.path.getsize(self.log) if os.path.exists(self.log) else 0
+
+
+class NoisyStream(torch.utils.data.IterableDataset):
+    """Shuffled within."""
+
+    def __iter__(self):
+        return iter([random.random(), 1])
+
+
 class Noisy(torch.utils.data.Dataset):
     """A random crop inside the data set."""
 
@@ -62,6 +106,10 @@ class Noisy(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         return torch.tensor([index, random.random()])
+
+
+def fails_at_0(worker):
+    return 1 // worker
 
 
 def doubled(value):

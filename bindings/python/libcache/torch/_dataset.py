@@ -17,6 +17,7 @@ from .._client import Session
 from .._errors import Conflict, Error
 from .._fingerprint import fingerprint
 from .._link import Link, Opener
+from ._ring import pinning
 from ._samples import (batch_form, fill_batch, putting_together, same_columns, take_apart, taking_apart, to_text)
 
 default_collate = torch.utils.data.default_collate
@@ -84,6 +85,14 @@ class CachedDataset(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> Any:
         if type(index) is not int:
             index = operator.index(index)
+        if self._find is not None and index >= 0 and self._link.writing:  # the usual hit, by the shortest way
+            try:
+                row = self._find(index)
+            except Error:
+                row = None  # the long way will find out and say so
+            if row is not None and len(row) == self._columns:
+                sample = self._make(row)
+                return self._transformed(sample) if self._has_transforms() else sample
         if index < 0:
             index += len(self)
         sample = self._sample(index)
@@ -181,6 +190,7 @@ class CachedDataset(torch.utils.data.Dataset):
         """Learns the form of the rows of this cache, if it has one already: the rows that carry no form have it."""
         self._known, self._checked = cache, False  # checked: the first row was read twice, by whomever
         self._form, self._make, self._split, self._columns = None, None, _no_columns, -1
+        self._find: Optional[Callable[[int], Any]] = None  # a row of a cache whose form is known
         names = cache.names if cache is not None else None
         if names is not None:
             self._adopt(names)
@@ -242,6 +252,7 @@ class CachedDataset(torch.utils.data.Dataset):
             self._split = taking_apart(self._form)
             self._columns = max(1, columns + (self._files is not None))
             self._batch_where = batch_form(self._form)
+            self._find = self._known.get if self._files is None else None
 
     # ---- verify='stat' ---------------------------------------------------------------------------------------------
 
@@ -267,16 +278,25 @@ class CachedDataset(torch.utils.data.Dataset):
         """The samples of these indices as one batch, the same as default_collate makes of them. Columns of numbers are
         gathered from shared memory straight into the batch's tensors (pinned on request), which is the only copy."""
         cache = self._link.cache
-        if not self._batchable(cache):
+        if not len(indices) or not self._batchable(cache):
             return default_collate([self[i] for i in indices])
-        ids = np.asarray(indices, np.int64)
+        ids = np.array(indices, np.int64)
         ids[ids < 0] += len(self)
         try:
-            if cache.contains(ids).all():
-                return fill_batch(self._batch_where, lambda column: _gathered(cache, ids, column, pin_memory))
-        except (Error, ValueError):  # lost meanwhile, or rows of different shapes: row by row, as without a cache
+            row = cache.get(ids[0])
+            if row is not None and len(row) == self._columns:
+                tensors = [_empty(column, len(ids), pin_memory) for column in row]
+                if cache._gather_rows(ids, tuple(tensor.numpy() for tensor in tensors)):
+                    return fill_batch(self._batch_where, tensors.__getitem__)
+        except (Error, TypeError):  # lost meanwhile, or what PyTorch has no dtype for: row by row, as without a cache
             pass
         return default_collate([self._sample(i) for i in ids.tolist()])
+
+    def next_epoch(self) -> None:
+        """For who knows when an epoch begins, as CachedLoader does: looks again for a cache that was lost."""
+        self._link.next_epoch()
+        if self._link.cache is not None and (self._known is not self._link.cache or not self._checked):
+            self._prepare()
 
     def _batchable(self, cache: Optional[Cache]) -> bool:
         return (cache is not None and self._known is cache and self._checked and self._batch_where is not None and
@@ -284,8 +304,8 @@ class CachedDataset(torch.utils.data.Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is compiled: the copy finds the form in the cache."""
-        return {**self.__dict__, "_make": None, "_split": _no_columns, "_known": None, "_checked": False,
-                "_columns": -1, "_seen": set()}
+        return {**self.__dict__, "_make": None, "_split": _no_columns, "_find": None, "_known": None,
+                "_checked": False, "_columns": -1, "_seen": set()}
 
     def __repr__(self) -> str:
         return f"<libcache.torch.CachedDataset of {type(self.dataset).__name__}, {len(self)} rows, {self.cache!r}>"
@@ -319,26 +339,21 @@ def collate(samples: Sequence[Any], pin_memory: bool = False) -> Any:
     if samples and all(type(sample) is Row for sample in samples):
         dataset = samples[0][0]
         if all(sample[0] is dataset for sample in samples):
-            return dataset.batch([sample[1] for sample in samples], pin_memory)
+            return dataset.batch([sample[1] for sample in samples], pin_memory and pinning(pin_memory))
         samples = [dataset[index] for dataset, index in samples]
     return default_collate(samples)
 
 
-def _gathered(cache: Cache, ids: np.ndarray, column: int, pin_memory: bool) -> torch.Tensor:
-    if torch.utils.data.get_worker_info() is None and not pin_memory:
-        return torch.from_numpy(cache.gather(ids, column))
-    like = cache[ids[0]][column]
-    out = _empty(torch.from_numpy(np.empty(0, like.dtype)), (len(ids), *like.shape), pin_memory)
-    cache.gather(ids, column, out.numpy())
-    return out
-
-
-def _empty(like: torch.Tensor, shape: tuple[int, ...], pin_memory: bool) -> torch.Tensor:
-    """Room for a batch; in a loader's worker it lies in the memory that the worker shares with the trainer."""
+def _empty(like: np.ndarray, rows: int, pin_memory: bool) -> torch.Tensor:
+    """Room for a column of a batch; in a loader's worker it lies in the memory that the worker shares with the
+    trainer."""
+    shape = (rows, *like.shape)
     if torch.utils.data.get_worker_info() is None:
-        return torch.empty(shape, dtype=like.dtype, pin_memory=pin_memory)
-    count = int(np.prod(shape))
-    return like.new(like.storage()._new_shared(count, device=like.device)).resize_(*shape)
+        if not pin_memory:
+            return torch.from_numpy(np.empty(shape, like.dtype))
+        return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, like.dtype)).dtype, pin_memory=True)
+    empty = torch.from_numpy(np.empty(0, like.dtype))
+    return empty.new(empty.storage()._new_shared(int(np.prod(shape)), device=empty.device)).resize_(*shape)
 
 
 def _no_columns(sample: Any) -> None:

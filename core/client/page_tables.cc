@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/page_tables.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+
+namespace libcache {
+namespace {
+
+constexpr uint64_t kTable = 4096, kTableSpan = 2 << 20, kMiddleSpan = 1 << 30;
+
+uint64_t tables(uint64_t resident, uint64_t huge) {
+    const uint64_t small = resident - (huge < resident ? huge : resident);
+    return ((small + kTableSpan - 1) / kTableSpan + (resident + kMiddleSpan - 1) / kMiddleSpan) * kTable;
+}
+
+} // namespace
+
+int64_t page_table_bytes_in(std::istream &smaps, uint64_t address) {
+    std::map<std::string, uint64_t> of_file; // device and inode -> bytes of tables
+    std::string line, file, ours;
+    uint64_t resident = 0;
+    while (std::getline(smaps, line)) {
+        uint64_t first, end, kib;
+        char device[16], inode[24];
+        if (sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %15s %23s", &first, &end, device, inode) == 4) {
+            file = std::string(device) + " " + inode;
+            if (first <= address && address < end) ours = file;
+        } else if (sscanf(line.c_str(), "Rss: %" SCNu64 " kB", &kib) == 1) {
+            resident = kib * 1024;
+        } else if (sscanf(line.c_str(), "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1) { // comes after Rss
+            of_file[file] += tables(resident, kib * 1024);
+        }
+    }
+    const auto found = of_file.find(ours);
+    return ours.empty() || found == of_file.end() ? -1 : static_cast<int64_t>(found->second);
+}
+
+int64_t page_table_bytes(const void *address) {
+    std::ifstream smaps("/proc/self/smaps");
+    return page_table_bytes_in(smaps, reinterpret_cast<uintptr_t>(address));
+}
+
+} // namespace libcache

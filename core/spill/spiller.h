@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process's spilling side of one cache: writes rows that memory refuses to the cache's file, many in one transfer
+// and several transfers at once, and publishes a stub for each when its bytes are written (PROTOCOL "Spilled row").
+// There is no thread: what is done is taken note of by later calls, by flush() and at the end. Any thread may call; the
+// mutex is private to the process and is held while a row is copied into a staging buffer and while the broker makes
+// file space.
+#pragma once
+
+#include "core/spill/image.h"
+#include "core/spill/ring.h"
+#include "core/store/writer.h"
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace libcache {
+
+// Where file space comes from: the broker. A test can fake it.
+class SpillLink {
+  public:
+    struct Run {
+        uint64_t segment, len;
+        uint32_t seq;
+    };
+    virtual ~SpillLink() = default;
+    // A run of segments with room for `bytes`, now GRANTED to this slot. `refusal`: errno with which io_uring was
+    // refused, for the server's log, or 0.
+    virtual int grant(uint64_t bytes, int refusal, int64_t timeout_ns, Run *run) = 0;
+};
+
+class Spiller {
+  public:
+    // All outlive it. `file`: the spill file, for writing.
+    Spiller(const RegionMap &map, uint32_t slot, int file, Writer &writer, SpillLink &link);
+    ~Spiller(); // waits for what is being written
+    Spiller(const Spiller &) = delete;
+    Spiller &operator=(const Spiller &) = delete;
+
+    // 0: the row is written or being written. 1: it is there, or being written, already. An error: what is known to
+    // have failed. A write that fails after this has returned is told by flush().
+    int put(int64_t row_id, const SpillRow &row);
+    // The same for the builder of a stream; the id is told at once. An append that fails for good fails all later ones,
+    // until begin_stream().
+    int append(const SpillRow &row, uint64_t term, int64_t *row_id);
+    void begin_stream();
+
+    // Rows are being written. A hint.
+    bool busy() const { return rows_under_way_.load(std::memory_order_relaxed) != 0; }
+    // The next append must be this object's: rows of the stream are being written, or one has failed.
+    bool has_stream() const {
+        return appends_under_way_.load(std::memory_order_relaxed) != 0 ||
+               stream_failed_.load(std::memory_order_relaxed);
+    }
+    // This row is being written. Takes note of what is done.
+    bool writes(int64_t row_id);
+    // Waits for this row if it is being written.
+    void wait_for(int64_t row_id);
+    void drain();
+    // drain(), and the first failure that no call has returned yet.
+    int flush();
+
+  private:
+    struct Run { // of segments that this process HOLDs
+        uint64_t segment, len;
+        uint32_t seq;
+        uint64_t used;        // bytes; our own copy
+        uint64_t flights = 0; // rows being written
+        uint64_t start() const { return segment * kSegmentBytes; }
+        uint64_t room() const { return len * kSegmentBytes - used; }
+    };
+    struct Flight { // one row
+        int64_t row_id;
+        Writer::Place stub;
+        SpillStub where;
+        Run *run;
+        uint64_t column_bytes;
+        uint64_t term; // of a stream, else 0
+    };
+    struct Buffer : Transfer {
+        char *memory = nullptr;
+        uint64_t start = 0, filled = 0; // place in the file, bytes
+        bool done = false;
+        iovec piece{};
+        std::vector<Flight> rows;
+    };
+    struct Failure {
+        int code;
+        std::string text;
+        int64_t row_id;
+    };
+
+    const RegionMap &map_;
+    const uint32_t slot_number_;
+    const int file_;
+    Writer &writer_;
+    SpillLink &link_;
+    AtomicU64 rows_under_way_{0}, appends_under_way_{0}; // relaxed: hints; changed under the mutex
+    std::atomic<bool> stream_failed_{false};             // the same
+
+    std::mutex mutex_; // guards all below
+    std::optional<TransferRing> ring_;
+    char *staging_ = nullptr;
+    std::vector<Buffer> buffers_;
+    std::vector<Buffer *> free_;
+    std::deque<Buffer *> flying_; // in the order of submission, which is that of publication
+    Buffer *open_ = nullptr;      // being filled
+    std::list<Run> runs_;
+    Run *current_ = nullptr;
+    std::unordered_set<int64_t> under_way_; // ids
+    std::vector<Failure> failures_;         // not told yet: the first ones
+    uint64_t lost_ = 0;                     // rows not told yet
+    std::optional<Failure> stream_failure_;
+
+    int start();
+    int reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight *flight);
+    int take_room(uint64_t bytes, int64_t timeout_ns, Run **run, uint64_t *offset);
+    int take_run(uint64_t bytes, int64_t timeout_ns, Run **run);
+    bool try_run(const SpillLink::Run &granted, uint64_t bytes, Run **run);
+    void retire(Run &run);
+    void seal(Run &run);
+    SpillSegment &segment(const Run &run) const { return *map_.segment(run.segment); }
+
+    Buffer &buffer_at(uint64_t offset, uint64_t bytes);
+    void stage(const RowImage &image, Flight flight);
+    void submit_open();
+    bool collect(bool wait);
+    void wait_all();
+    void finish(Buffer &buffer);
+    int finish(const Flight &flight, int error);
+    int publish(const Flight &flight);
+    void fail_row(const Flight &flight, int code);
+    int write_large(const RowImage &image, const Flight &flight, uint32_t *crc) const;
+    void begin(const Flight &flight);
+    int result_of(int64_t row_id);
+};
+
+} // namespace libcache

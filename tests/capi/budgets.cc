@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits: what a cache may hold, what joining one says, who makes room for whom, and what happens when nobody does.
+#include "tests/support/rows.h"
+#include "tests/support/session.h"
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+constexpr uint64_t MiB = 1 << 20;
+
+// The row sizes of the demonstration: 28 x 28 bytes and a label.
+constexpr uint64_t kSmallRow = 788;
+
+void pause_a_moment() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+// A row of exactly so many bytes.
+int put_exactly(cache *handle, int64_t id, uint64_t bytes) {
+    static const std::vector<char> zeros(64 * MiB);
+    const Bytes column(zeros.data(), bytes);
+    return cache_put(handle, id, &column.column, 1);
+}
+
+// Puts rows from `first` on until the cache is full. How many.
+int64_t fill(cache *handle, int64_t first, uint64_t bytes, int64_t most = INT64_MAX) {
+    int64_t count = 0;
+    for (; count < most; ++count) {
+        const int result = put_exactly(handle, first + count, bytes);
+        if (result == CACHE_EFULL) break;
+        cr_assert_eq(result, 0, "row %lld: %s", (long long)(first + count), cache_last_error());
+    }
+    return count;
+}
+
+bool exists(const Session &s, uint32_t session, uint32_t cache_id) {
+    cache_options options = CACHE_OPTIONS_INIT;
+    options.flags = CACHE_NO_CREATE;
+    cache *handle = nullptr;
+    const int result = cache_open(s.client, session, cache_id, &options, &handle);
+    if (result == 0) OK(cache_close(handle));
+    cr_assert(result == 0 || result == CACHE_ENOTFOUND, "%s", cache_last_error());
+    return result == 0;
+}
+
+cache_server_stats info_of(const Session &s) {
+    cache_server_stats info{};
+    info.size = sizeof info;
+    OK(cache_server_info(s.client, &info));
+    return info;
+}
+
+// Arguments of a server that may use about `bytes` and leaves nothing to others but the margin.
+struct SmallServer {
+    std::string ratio;
+    std::vector<const char *> words;
+    explicit SmallServer(uint64_t bytes, std::vector<const char *> more = {}) {
+        std::ifstream meminfo("/proc/meminfo");
+        std::string name;
+        uint64_t kib = 0;
+        meminfo >> name >> kib;
+        char text[32];
+        snprintf(text, sizeof text, "%.9f", double(bytes) / double(kib * 1024));
+        ratio = text;
+        words = {"--memory_cap_ratio", ratio.c_str(), "--headroom", "0"};
+        words.insert(words.end(), more.begin(), more.end());
+        words.push_back(nullptr);
+    }
+};
+
+std::string log_of(const Session &s) {
+    std::ifstream file(std::string(test_server_socket(s.server)) + ".log");
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+struct SmallSession : SmallServer, Session {
+    explicit SmallSession(uint64_t bytes, std::vector<const char *> more = {})
+        : SmallServer(bytes, more), Session(2 * MiB, words.data()) {}
+};
+
+} // namespace
+
+// ---- limits
+// -------------------------------------------------------------------------------------------------------------
+
+Test(budgets, no_limit_is_too_odd_for_a_sentence, .timeout = 60) {
+    Session s;
+    for (uint64_t limit : {uint64_t{1}, uint64_t{4096}, MiB - 1}) {
+        const cache_options options = options_with_limit(limit);
+        cache *handle = nullptr;
+        FAILS(cache_open(s.client, s.id, 2, &options, &handle), CACHE_EINVAL, "too small", std::to_string(limit));
+        cr_assert_null(handle);
+    }
+    cache *all = s.open(3, options_with_limit(0));
+    cr_assert_gt(s.stat(all).limit_bytes, int64_t(64 * MiB), "0: what the server may use");
+    OK(rows::put(all, 0, 100));
+    OK(cache_close(all));
+}
+
+// The largest row that fits, and one unit more.
+Test(budgets, one_row_less_one_byte_is_full_and_the_row_before_fits, .timeout = 60) {
+    Session s;
+    cache *small = s.open(2, options_with_limit(MiB));
+    const int64_t most = s.stat(small).largest_free_bytes;
+    uint64_t fits = 0, refused = uint64_t(most) + 1;
+    cr_assert_eq(put_exactly(small, 1, refused), CACHE_EFULL);
+    while (refused - fits > 1) { // rows go, so each try is a cache of its own
+        const uint64_t size = (fits + refused) / 2;
+        cache *fresh = s.open(9, options_with_limit(MiB));
+        const int result = put_exactly(fresh, 0, size);
+        cr_assert(result == 0 || result == CACHE_EFULL, "%s", cache_last_error());
+        cr_assert_leq(s.stat(fresh).charged_bytes, int64_t(MiB));
+        (result == 0 ? fits : refused) = size;
+        if (result == CACHE_EFULL) OK(rows::put(fresh, 1, 100)); // the others go on
+        OK(cache_close(fresh));
+        OK(cache_destroy(s.client, s.id, 9));
+    }
+    cr_assert_geq(fits, MiB / 2, "a row of %llu bytes is all that fits in 1 MiB", (unsigned long long)fits);
+    OK(cache_close(small));
+}
+
+Test(budgets, eight_writers_of_small_rows_fill_the_limit, .timeout = 120) {
+    Session s;
+    constexpr int64_t kLimit = 100 * MiB;
+    cache *handle = s.open(2, options_with_limit(kLimit));
+    auto *ready = static_cast<std::atomic<int> *>(
+        mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    std::vector<pid_t> children;
+    for (int64_t w = 0; w < 8; ++w) {
+        const pid_t child = fork();
+        if (child == 0) {
+            ready->fetch_add(1);
+            while (ready->load() < 8)
+                pause_a_moment();
+            // Round after round, until all of them are refused at the same time.
+            int64_t next = w;
+            for (int result = 0; result != CACHE_EFULL; next += 8)
+                if (result = put_exactly(handle, next, kSmallRow); result != 0 && result != CACHE_EFULL) _exit(1);
+            _exit(0);
+        }
+        children.push_back(child);
+    }
+    for (pid_t child : children) {
+        int status;
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a writer failed: %x", status);
+    }
+    const cache_stats stats = s.stat(handle);
+    cr_assert_leq(stats.charged_bytes, kLimit);
+    // Rows with their headers; the rest is tables, index, and what is too short for a row.
+    cr_assert_geq(stats.rows_in_memory * int64_t(kSmallRow + 32), kLimit / 10 * 9, "%lld rows in %lld bytes",
+                  (long long)stats.rows_in_memory, (long long)kLimit);
+    munmap(ready, sizeof *ready);
+    OK(cache_close(handle));
+}
+
+Test(budgets, what_is_lent_ahead_comes_back_when_its_writer_is_idle, .timeout = 60) {
+    Session s(256 * MiB);
+    OK(rows::put(s.rows, 0, 100));
+    while (s.stat().charged_bytes > int64_t(8 * MiB)) // the test's deadline ends this
+        pause_a_moment();
+    OK(rows::put(s.rows, 1, 100));
+    fill(s.rows, 2, 100'000, 500);
+    RIGHT(rows::check(s.rows, 0, 100));
+    RIGHT(rows::check(s.rows, 1, 100));
+}
+
+Test(budgets, big_rows_and_small_ones_in_any_order_waste_little, .timeout = 120) {
+    Session s;
+    constexpr int64_t kLimit = 64 * MiB;
+    uint64_t seed = 7;
+    for (int round = 0; round < 20; ++round) {
+        cache *handle = s.open(2, options_with_limit(kLimit));
+        int64_t id = 0;
+        int full = 0;
+        uint64_t stored = 0;
+        while (full < 40) { // big rows stop fitting long before small ones do
+            seed = rows::mix(seed);
+            const uint64_t bytes = seed % 8 == 0 ? seed % (6 * MiB) + 1 : seed % 3000 + 1;
+            const int result = put_exactly(handle, id++, bytes);
+            cr_assert(result == 0 || result == CACHE_EFULL, "%s", cache_last_error());
+            result == 0 ? stored += bytes : uint64_t(full += bytes < 3000 ? 1 : 0);
+        }
+        const cache_stats stats = s.stat(handle);
+        cr_assert_leq(stats.charged_bytes, kLimit);
+        cr_assert_geq(stats.used_bytes, kLimit / 10 * 9, "round %d: %lld of %lld bytes hold rows, longest free %lld",
+                      round, (long long)stats.used_bytes, (long long)kLimit, (long long)stats.largest_free_bytes);
+        OK(cache_close(handle));
+        OK(cache_destroy(s.client, s.id, 2));
+    }
+}
+
+// ---- joining
+// ------------------------------------------------------------------------------------------------------------
+
+Test(budgets, joining_says_how_the_cache_differs, .timeout = 60) {
+    const char *const arguments[] = {"--spilldir", "/var/tmp", nullptr};
+    Session s(32 * MiB, arguments);
+    cache *same = nullptr, *other = nullptr, *any = nullptr, *spilling = nullptr;
+    cache_options options = options_with_limit(32 * MiB);
+    OK(cache_open(s.client, s.id, 1, &options, &same));
+    options = options_with_limit(0);
+    OK(cache_open(s.client, s.id, 1, &options, &any));
+    options = options_with_limit(48 * MiB);
+    FAILS(cache_open(s.client, s.id, 1, &options, &other), 1, "33554432", "50331648");
+    OK(rows::put(other, 7, 100));
+    RIGHT(rows::check(any, 7, 100));
+    options = options_with_limit(0);
+    options.spill = 1;
+    FAILS(cache_open(s.client, s.id, 1, &options, &spilling), 1, "without spilling");
+    for (cache *handle : {same, other, any, spilling})
+        OK(cache_close(handle));
+}
+
+// ---- room
+// ---------------------------------------------------------------------------------------------------------------
+
+Test(budgets, full_ends_when_another_session_ends, .timeout = 60) {
+    SmallSession s(40 * MiB);
+    uint32_t second = 0;
+    OK(cache_session_create(s.client, &second));
+    cache *hog = nullptr, *victim = nullptr;
+    OK(cache_open(s.client, second, 1, nullptr, &hog));
+    cr_assert_gt(fill(hog, 0, 100'000), 350);
+    const cache_options options = options_with_limit(20 * MiB);
+    const int opened = cache_open(s.client, s.id, 2, &options, &victim);
+    if (opened == 0) cr_assert_eq(put_exactly(victim, 0, 3 * MiB), CACHE_EFULL);
+    FAILS(put_exactly(hog, 999'999, 3 * MiB), CACHE_EFULL, "row 999999", "limit");
+    cache_view view{};
+    OK(cache_get(hog, 0, &view));
+    OK(cache_view_release(&view));
+    OK(cache_session_destroy(s.client, second));
+    OK(cache_close(hog));
+    if (opened != 0) OK(cache_open(s.client, s.id, 2, &options, &victim));
+    int result;
+    while ((result = put_exactly(victim, 0, 3 * MiB)) == CACHE_EFULL) // its memory is free a moment later
+        pause_a_moment();
+    OK(result);
+    OK(cache_close(victim));
+}
+
+Test(budgets, old_caches_make_room_least_recently_used_first, .timeout = 60) {
+    SmallSession s(60 * MiB);
+    uint32_t kept = 0;
+    cache_session_options keep = CACHE_SESSION_OPTIONS_INIT;
+    keep.flags = CACHE_SESSION_KEEP;
+    OK(cache_session_create_with(s.client, &keep, &kept));
+    const auto leave = [&](uint32_t session, uint32_t cache_id) {
+        cache *handle = nullptr;
+        const cache_options options = options_with_limit(14 * MiB);
+        OK(cache_open(s.client, session, cache_id, &options, &handle));
+        cr_assert_eq(fill(handle, 0, 100'000, 110), 110);
+        OK(cache_close(handle));
+        pause_a_moment();
+    };
+    leave(kept, 1);
+    leave(s.id, 11);
+    leave(s.id, 12);
+    cr_assert(exists(s, s.id, 11)); // used once more: 12 is the older one now
+    cr_assert_eq(log_of(s).find("is dropped"), std::string::npos, "nothing was short so far");
+    cache *fresh = nullptr;
+    OK(cache_open(s.client, s.id, 13, nullptr, &fresh));
+    cr_assert_eq(fill(fresh, 0, 100'000, 300), 300, "it fits when one of them goes");
+    cr_assert_not(exists(s, s.id, 12), "the least recently used one:\n%s", log_of(s).c_str());
+    cr_assert(exists(s, s.id, 11));
+    cr_assert_eq(fill(fresh, 300, 100'000, 150), 150, "and when the other one goes too");
+    cr_assert_not(exists(s, s.id, 11));
+    cr_assert(exists(s, kept, 1), "a kept session's caches stay");
+    cr_assert(exists(s, s.id, 1), "what is open stays");
+    const std::string log = log_of(s);
+    size_t lines = 0;
+    for (size_t at = 0; (at = log.find("is dropped", at)) != std::string::npos; ++at)
+        ++lines;
+    cr_assert_eq(lines, 2, "one line each:\n%s", log.c_str());
+    OK(cache_close(fresh));
+}
+
+Test(budgets, idle_caches_go_after_their_time_and_kept_ones_stay, .timeout = 60) {
+    const char *const arguments[] = {"--idle_ttl", "1", nullptr};
+    Session s(8 * MiB, arguments);
+    uint32_t kept = 0;
+    cache_session_options keep = CACHE_SESSION_OPTIONS_INIT;
+    keep.flags = CACHE_SESSION_KEEP;
+    keep.name = "a kept one";
+    OK(cache_session_create_with(s.client, &keep, &kept));
+    cache *handle = nullptr;
+    OK(cache_open(s.client, kept, 1, nullptr, &handle));
+    OK(cache_close(handle));
+    cache *idle = s.open(2, options_with_limit(4 * MiB));
+    OK(rows::put(idle, 1, 100));
+    OK(cache_close(idle));
+    while (info_of(s).caches != 2) // not asked by opening it: that would be a use
+        pause_a_moment();
+    cr_assert_not(exists(s, s.id, 2));
+    cr_assert(exists(s, kept, 1));
+    RIGHT(rows::put(s.rows, 5, 100) == 0 ? "" : cache_last_error());
+}
+
+// ---- headroom
+// -----------------------------------------------------------------------------------------------------------
+
+Test(budgets, nothing_is_lent_out_of_the_headroom, .timeout = 60) {
+    const std::string more = std::to_string(test_memory_available() / MiB + 4096);
+    const char *const arguments[] = {"--headroom", more.c_str(), nullptr};
+    test_server *server = test_server_start(arguments);
+    cache_client *client = nullptr;
+    OK(cache_connect(nullptr, &client));
+    uint32_t session = 0;
+    OK(cache_session_create(client, &session));
+    cache *handle = nullptr;
+    FAILS(cache_open(client, session, 1, nullptr, &handle), CACHE_EFULL, "--headroom");
+    cache_server_stats info{};
+    info.size = sizeof info;
+    OK(cache_server_info(client, &info));
+    cr_assert_eq(info.headroom_bytes >> 20, std::stoll(more));
+    cr_assert_lt(info.available_bytes, info.headroom_bytes);
+    cr_assert_gt(info.available_bytes, 0);
+    OK(cache_disconnect(client));
+    test_server_stop(server);
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// cache_check: silent while everybody works, loud when a word is wrong.
+#include "core/shm/layout.h"
+#include "tests/support/rows.h"
+#include "tests/support/session.h"
+
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace libcache;
+
+namespace {
+
+void collect(const char *fault, void *faults) {
+    static_cast<std::vector<std::string> *>(faults)->emplace_back(fault);
+}
+
+std::vector<std::string> faults_of(cache *handle) {
+    std::vector<std::string> faults;
+    const int64_t n = cache_check(handle, CACHE_CHECK_ROWS, collect, &faults);
+    cr_assert_eq(n, int64_t(faults.size()), "cache_check gave %ld with %zu faults: %s", long(n), faults.size(),
+                 cache_last_error());
+    return faults;
+}
+
+// The mapping for writing that this process has, once it has put a row.
+char *writable_region() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long long from = 0;
+        char rights[8] = {};
+        if (sscanf(line.c_str(), "%llx-%*x %7s", &from, rights) != 2 || strcmp(rights, "rw-s") != 0) continue;
+        char *base = reinterpret_cast<char *>(from);
+        if (reinterpret_cast<RegionHeader *>(base)->magic.load() == kRegionMagic) return base;
+    }
+    cr_assert(false, "this process has no region mapped for writing");
+    return nullptr;
+}
+
+// The check finds a fault while `word` has another value, and none before and after.
+void expect_fault(cache *handle, AtomicU64 &word, uint64_t wrong, const char *sentence) {
+    const uint64_t right = word.load();
+    cr_assert_eq(faults_of(handle).size(), 0, "%s, before: %s", sentence, faults_of(handle)[0].c_str());
+    word.store(wrong);
+    const std::vector<std::string> faults = faults_of(handle);
+    word.store(right);
+    cr_assert(!faults.empty(), "a wrong word is not found: %s", sentence);
+    bool said = false;
+    for (const std::string &fault : faults)
+        said = said || fault.find(sentence) != std::string::npos;
+    cr_assert(said, "'%s' instead of '%s'", faults[0].c_str(), sentence);
+}
+
+// A process that stands still as long as this lives.
+struct Stopped {
+    pid_t pid;
+    explicit Stopped(pid_t which) : pid(which) { kill(pid, SIGSTOP); }
+    Stopped(const Stopped &) = delete;
+    Stopped &operator=(const Stopped &) = delete;
+    ~Stopped() { kill(pid, SIGCONT); }
+};
+
+} // namespace
+
+Test(check, finds_each_kind_of_wrong_word) {
+    Session s(8 << 20);
+    for (int64_t id = 0, result = 0; result == 0; id++)
+        result = rows::put(s.rows, id, 500);
+    // The broker must not set right what we set wrong: it stops when it has nothing more to do.
+    for (int64_t same = 0, charged = 0; same < 50; usleep(2000)) {
+        same = s.stat().charged_bytes == charged ? same + 1 : 0;
+        charged = s.stat().charged_bytes;
+    }
+    cache_server_stats server{};
+    server.size = sizeof server;
+    OK(cache_server_info(s.client, &server));
+    const Stopped stopped(server.broker_pid);
+    char *base = writable_region();
+    auto &header = *reinterpret_cast<RegionHeader *>(base);
+    auto *extents = reinterpret_cast<Extent *>(base + header.table_offset);
+    expect_fault(s.rows, header.charged_bytes, header.charged_bytes.load() + 65536, "charged:");
+    expect_fault(s.rows, header.top_bytes, header.data_offset, "beyond top_bytes");
+    uint64_t sealed = 0;
+    while (ExtentWord::unpack(extents[sealed].own.load()).state != ExtentState::Sealed) {
+        sealed += ExtentWord::unpack(extents[sealed].own.load()).len;
+        cr_assert_lt(sealed, header.table_top.load(), "a full cache has no sealed extent");
+    }
+    const ExtentWord own = ExtentWord::unpack(extents[sealed].own.load());
+    expect_fault(s.rows, extents[sealed].rows, extents[sealed].rows.load() + 1, "rows stated");
+    expect_fault(s.rows, extents[sealed].bump, Bump{0xffffffff, 0xffffffff}.pack(), "used");
+    expect_fault(s.rows, extents[sealed].own, ExtentWord{ExtentState::Free, own.slot, own.len, own.seq}.pack(),
+                 "names no row");
+    expect_fault(s.rows, extents[sealed].own, ExtentWord{ExtentState::Held, 77, own.len, own.seq}.pack(), "slot 77");
+    expect_fault(s.rows, extents[sealed].own, ExtentWord{ExtentState::Index, 0, own.len, own.seq}.pack(),
+                 "levels name");
+    const auto entries = reinterpret_cast<AtomicU64 *>(base + header.level[0].offset.load());
+    expect_fault(s.rows, entries[5], entries[6].load(), "stands twice");
+    expect_fault(s.rows, entries[5], 0, "rows stated");
+    // A row's header, last: the word behind its check.
+    auto &row = *reinterpret_cast<AtomicU64 *>(base + IndexEntry::offset(entries[5].load()) + 24);
+    expect_fault(s.rows, row, row.load() ^ 1ULL << 40, "damaged");
+}
+
+Test(check, finds_nothing_while_writers_and_builders_work_and_die) {
+    Session s(16 << 20);
+    const auto write = [&](unsigned seed) {
+        const pid_t pid = fork();
+        if (pid != 0) return pid;
+        alarm(60);
+        for (int64_t n = 0;; n++) {
+            cache_reservation *reservation = nullptr;
+            const int64_t id = int64_t(rows::mix(seed + uint64_t(n) * 64) >> 1);
+            const rows::Row row(id, 300);
+            std::vector<cache_column> columns(row.columns(), row.columns() + row.n());
+            if (n % 3 == 0 && cache_reserve(s.rows, id, columns.data(), row.n(), &reservation) == 0)
+                cache_abort(reservation);
+            const int result = rows::put(s.rows, id, 300);
+            if (result < 0 && result != CACHE_EFULL) _exit(1);
+        }
+    };
+    pid_t writers[] = {write(1), write(2), write(3)};
+    for (int i = 0; i < 24; i++) {
+        std::vector<std::string> faults;
+        const int64_t n = cache_check(s.rows, 0, collect, &faults);
+        cr_assert_eq(n, 0, "look %d: %s", i, faults.empty() ? cache_last_error() : faults[0].c_str());
+        if (i % 4 != 0) continue;
+        pid_t &victim = writers[i / 4 % 3];
+        int status = 0;
+        kill(victim, SIGKILL);
+        waitpid(victim, &status, 0);
+        cr_assert(WIFSIGNALED(status), "a writer ended with wait status %d", status);
+        victim = write(unsigned(i) + 4);
+    }
+    for (pid_t writer : writers) {
+        kill(writer, SIGKILL);
+        waitpid(writer, nullptr, 0);
+    }
+}
+
+Test(check, refuses_unknown_flags_and_a_destroyed_cache) {
+    Session s;
+    OK(rows::put(s.rows, 1));
+    FAILS(cache_check(s.rows, 2, nullptr, nullptr), CACHE_EINVAL, "0x2");
+    FAILS(cache_check(nullptr, 0, nullptr, nullptr), CACHE_EINVAL, "handle");
+    OK(cache_check(s.rows, 0, nullptr, nullptr));
+    OK(cache_destroy(s.client, s.id, 1));
+    FAILS(cache_check(s.rows, 0, nullptr, nullptr), CACHE_EGONE);
+}

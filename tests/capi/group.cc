@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// --group: what a member of the server's group may do, and what stays the owner's. For root only, who can be both.
+#include "tests/support/rows.h"
+#include "tests/support/session.h"
+
+#include <functional>
+#include <grp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr uid_t kMember = 65534, kStranger = 65533;
+constexpr gid_t kGroup = 65534; // nogroup
+const char *const kReads[] = {"--group", "nogroup", nullptr};
+const char *const kWrites[] = {"--group", "nogroup", "--group_write", nullptr};
+
+bool testable() {
+    const group *entry = getgrnam("nogroup");
+    return geteuid() == 0 && entry && entry->gr_gid == kGroup;
+}
+
+// What `body` returns in a process of this user: 0, or the number of the step that went wrong.
+int as_user(uid_t uid, gid_t gid, const std::function<int()> &body) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+        alarm(100);
+        if (setgroups(1, &gid) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(99);
+        const int wrong = body();
+        if (wrong) fprintf(stderr, "user %u, step %d: %s\n", uid, wrong, cache_last_error());
+        _exit(wrong);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+}
+
+// Whether the pages of row 0 can be made writable: not those of a file that was handed out for reading.
+bool can_write_a_row(cache *handle) {
+    cache_view view;
+    cache_column column;
+    if (cache_get(handle, 0, &view) != 0 || cache_view_column(&view, 1, &column) != 0) return true;
+    void *page = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(column.data) & ~uintptr_t{4095});
+    return mprotect(page, 4096, PROT_READ | PROT_WRITE) == 0;
+}
+
+} // namespace
+
+Test(group, a_member_reads_and_changes_nothing) {
+    if (!testable()) SKIP("two users and the group nogroup: only root can be both");
+    Session s(64 << 20, kReads);
+    cr_assert_eq(s.stat().huge_pages, 0, "what other users map is sealed memory");
+    struct stat folder;
+    cr_assert_eq(stat(test_server_dir(s.server), &folder), 0);
+    cr_assert_eq(folder.st_mode & 07777, 0750);
+    cr_assert_eq(folder.st_gid, kGroup);
+    for (int64_t id = 0; id < 300; id++)
+        OK(rows::put(s.rows, id));
+    uint32_t named;
+    OK(cache_session_open(s.client, "there", &named));
+    const int wrong = as_user(kMember, kGroup, [&] {
+        cache_client *client = nullptr;
+        cache *handle = nullptr;
+        uint32_t id = 0;
+        if (cache_connect(nullptr, &client) != 0) return 1;
+        if (cache_open(client, s.id, 1, nullptr, &handle) != 0) return 2;
+        for (int64_t row = 0; row < 300; row++)
+            if (!rows::check(handle, row).empty()) return 3;
+        if (rows::put(handle, 1000) != CACHE_EPERM) return 4;
+        if (cache_session_create(client, &id) != CACHE_EPERM) return 5;
+        if (cache_session_open(client, "there", &id) != 0 || id != named) return 6;
+        if (cache_session_open(client, "new", &id) != CACHE_EPERM) return 7;
+        if (cache_session_destroy(client, s.id) != CACHE_EPERM) return 8;
+        if (cache_destroy(client, s.id, 1) != CACHE_EPERM) return 9;
+        if (cache_server_stop(client) != CACHE_EPERM) return 10;
+        cache *other = nullptr;
+        if (cache_open(client, s.id, 2, nullptr, &other) != CACHE_ENOTFOUND) return 11;
+        cache_server_stats info{};
+        info.size = sizeof info;
+        if (cache_server_info(client, &info) != 0) return 12;
+        if (can_write_a_row(handle)) return 13;
+        return 0;
+    });
+    cr_assert_eq(wrong, 0, "step %d", wrong);
+    RIGHT(rows::check(s.rows, 299));
+}
+
+Test(group, with_group_write_a_member_puts_rows_and_makes_sessions_and_ends_nothing) {
+    if (!testable()) SKIP("two users and the group nogroup: only root can be both");
+    Session s(64 << 20, kWrites);
+    OK(rows::put(s.rows, 0));
+    const int wrong = as_user(kMember, kGroup, [&] {
+        cache_client *client = nullptr;
+        cache *handle = nullptr;
+        uint32_t id = 0;
+        if (cache_connect(nullptr, &client) != 0) return 1;
+        if (cache_open(client, s.id, 1, nullptr, &handle) != 0) return 2;
+        for (int64_t row = 1; row < 300; row++)
+            if (rows::put(handle, row) != 0) return 3;
+        if (cache_session_create(client, &id) != 0) return 4;
+        if (cache_session_destroy(client, id) != CACHE_EPERM) return 5;
+        if (cache_destroy(client, s.id, 1) != CACHE_EPERM) return 6;
+        if (cache_server_stop(client) != CACHE_EPERM) return 7;
+        return 0;
+    });
+    cr_assert_eq(wrong, 0, "step %d", wrong);
+    for (int64_t row = 0; row < 300; row++)
+        RIGHT(rows::check(s.rows, row));
+}
+
+Test(group, who_is_no_member_is_refused) {
+    if (!testable()) SKIP("two users and the group nogroup: only root can be both");
+    Session s(64 << 20, kReads);
+    chmod(test_server_dir(s.server), 0755);
+    chmod(test_server_socket(s.server), 0777); // so that only the server's own check is left
+    const int wrong = as_user(kStranger, kStranger, [] {
+        cache_client *client = nullptr;
+        return cache_connect(nullptr, &client) == CACHE_EPERM && strstr(cache_last_error(), "group") ? 0 : 1;
+    });
+    cr_assert_eq(wrong, 0);
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that memory refuses: on disk and back, of every size, by put, reserve and append, alone and in batches.
+#include "tests/support/spill.h"
+
+#include <csignal>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+// Bytes that follow from the id alone.
+std::vector<unsigned char> bytes_of(int64_t id, uint64_t size) {
+    std::vector<unsigned char> bytes(size);
+    rows::fill(bytes.data(), size, id, 0);
+    return bytes;
+}
+
+int put_bytes(cache *handle, int64_t id, uint64_t size) {
+    const std::vector<unsigned char> bytes = bytes_of(id, size);
+    const Bytes column(bytes.data(), size);
+    return cache_put(handle, id, &column.column, 1);
+}
+
+void check_bytes(cache *handle, int64_t id, uint64_t size) {
+    cache_view view;
+    OK(cache_get(handle, id, &view));
+    cache_column column{};
+    OK(cache_view_column(&view, 0, &column));
+    cr_assert_eq(column.bytes, size);
+    cr_assert_eq(rows::first_wrong(column.data, size, id, 0), -1, "row %ld of %lu bytes is wrong", long(id), size);
+    OK(cache_view_release(&view));
+}
+
+// Memory is used up by rows from id `from` on, so that all others are spilled. Returns the next id.
+int64_t fill_memory(const SpillSession &s, int64_t from) {
+    while (s.stat().rows_spilled == 0) {
+        OK(put_bytes(s.rows, from++, 30'000));
+        if (from % 16 == 0) OK(cache_flush(s.rows));
+    }
+    return from;
+}
+
+void round_trip(const char *where) {
+    SpillSession s(4 << 20, where);
+    int64_t id = fill_memory(s, 0);
+    const int64_t first = id;
+    const uint64_t sizes[] = {1, 511, 512, 513, 4095, 4096, 4097, 0, 1 << 20, (1 << 20) - 32, (3 << 20) + 5};
+    for (uint64_t size : sizes)
+        OK(put_bytes(s.rows, id++, size));
+    OK(cache_flush(s.rows));
+    id = first;
+    for (uint64_t size : sizes)
+        check_bytes(s.rows, id++, size);
+    for (int64_t small = 0; small < first; small++)
+        check_bytes(s.rows, small, 30'000);
+    const cache_stats stats = s.stat();
+    cr_assert_eq(stats.rows_in_memory + stats.rows_spilled, id);
+    cr_assert_geq(stats.rows_spilled, 2); // the large ones; there may be room for others between rows in memory
+    cr_assert_geq(stats.spill_file_bytes, stats.spilled_bytes);
+    cr_assert_leq(stats.charged_bytes, stats.limit_bytes);
+}
+
+} // namespace
+
+Test(spill, rows_of_every_size_come_back_from_disk) {
+    round_trip("/var/tmp");
+}
+Test(spill, rows_of_every_size_come_back_from_tmpfs) {
+    round_trip("/dev/shm");
+}
+
+Test(spill, five_thousand_tiny_rows_and_one_of_three_thousand_columns) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    for (int64_t id = first; id < first + 5000; id++)
+        OK(put_bytes(s.rows, id, uint64_t(id % 40)));
+    std::vector<cache_column> columns(3000);
+    std::vector<int32_t> numbers(3000);
+    for (int i = 0; i < 3000; i++) {
+        numbers[i] = i * 7;
+        columns[i] = {&numbers[i], 4, nullptr, CACHE_INT32, 0, {}};
+    }
+    OK(cache_put(s.rows, 1'000'000, columns.data(), 3000));
+    OK(cache_flush(s.rows));
+    for (int64_t id = first; id < first + 5000; id++)
+        check_bytes(s.rows, id, uint64_t(id % 40));
+    cache_view view;
+    OK(cache_get(s.rows, 1'000'000, &view));
+    cr_assert_eq(cache_view_columns(&view), 3000);
+    for (uint32_t i = 0; i < 3000; i++) {
+        cache_column column{};
+        OK(cache_view_column(&view, i, &column));
+        cr_assert_eq(*static_cast<int32_t *>(column.data), int32_t(i) * 7);
+    }
+    OK(cache_view_release(&view));
+    cr_assert_geq(s.stat().rows_spilled, 3000); // small ones may find room between large ones
+}
+
+Test(spill, a_batch_and_a_gather_mix_rows_of_memory_and_disk) {
+    SpillSession s;
+    const int64_t n = fill_memory(s, 0) + 300;
+    std::vector<int64_t> ids;
+    for (int64_t id = 0; id < n; id++) {
+        cr_assert_geq(put_bytes(s.rows, id, 30'000), 0);
+        ids.push_back((id * 7919) % n);
+    }
+    OK(cache_flush(s.rows));
+    ids.push_back(n + 5);  // a miss
+    ids.push_back(ids[3]); // twice
+    std::vector<cache_view> views(ids.size());
+    cr_assert_eq(cache_get_batch(s.rows, ids.data(), ids.size(), views.data()), int64_t(ids.size()) - 1);
+    for (size_t i = 0; i < ids.size(); i++) {
+        cr_assert_eq(views[i].cache != nullptr, ids[i] < n);
+        if (views[i].cache == nullptr) continue;
+        cache_column column{};
+        OK(cache_view_column(&views[i], 0, &column));
+        cr_assert_eq(rows::first_wrong(column.data, 30'000, ids[i], 0), -1);
+        if (i % 3) OK(cache_view_release(&views[i])); // others end with the handle
+    }
+    std::vector<unsigned char> gathered(ids.size() * 30'000);
+    std::vector<uint8_t> found(ids.size(), 7);
+    cr_assert_eq(cache_gather(s.rows, ids.data(), ids.size(), 0, gathered.data(), 30'000, found.data()),
+                 int64_t(ids.size()) - 1);
+    for (size_t i = 0; i < ids.size(); i++) {
+        cr_assert_eq(found[i], ids[i] < n);
+        if (found[i]) cr_assert_eq(rows::first_wrong(&gathered[i * 30'000], 30'000, ids[i], 0), -1);
+    }
+    FAILS(cache_gather(s.rows, ids.data(), ids.size(), 0, gathered.data(), 29'999, found.data()), CACHE_EINVAL);
+    cr_assert_eq(cache_contains(s.rows, ids.data(), ids.size(), found.data()), int64_t(ids.size()) - 1);
+}
+
+Test(spill, what_this_process_is_writing_it_finds) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    for (int64_t id = first; id < first + 200; id++) {
+        OK(put_bytes(s.rows, id, 20'000));
+        cr_assert_eq(put_bytes(s.rows, id, 20'000), 1);
+        check_bytes(s.rows, id, 20'000); // no flush
+    }
+}
+
+Test(spill, reservations_are_written_by_their_commit) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    for (int64_t id = first; id < first + 40; id++) {
+        const rows::Row row(id, 200'000);
+        std::vector<cache_column> columns(row.columns(), row.columns() + row.n());
+        cache_reservation *reservation = nullptr;
+        OK(cache_reserve(s.rows, id, columns.data(), row.n(), &reservation));
+        for (uint32_t i = 0; i < row.n(); i++)
+            rows::fill(columns[i].data, columns[i].bytes, id, i);
+        OK(id % 4 ? cache_commit(reservation) : cache_abort(reservation));
+    }
+    OK(cache_flush(s.rows));
+    for (int64_t id = first; id < first + 40; id++) {
+        cache_view view;
+        if (id % 4)
+            RIGHT(rows::check(s.rows, id, 200'000));
+        else
+            FAILS(cache_get(s.rows, id, &view), CACHE_ENOTFOUND);
+    }
+}
+
+Test(spill, streams_spill_and_keep_their_order) {
+    SpillSession s;
+    cache_options options = spilling(4 << 20);
+    options.flags = CACHE_BUILD;
+    cache *stream = s.open(2, options);
+    int64_t resume = -1;
+    OK(cache_build_begin(stream, &resume));
+    constexpr int64_t kRows = 600;
+    for (int64_t expected = 0; expected < kRows; expected++) {
+        const rows::Row row(expected, expected % 50 == 9 ? 1'500'000 : 30'000);
+        int64_t id = -1;
+        OK(cache_append(stream, row.columns(), row.n(), &id));
+        cr_assert_eq(id, expected);
+    }
+    OK(cache_build_done(stream));
+    cr_assert_eq(cache_build_begin(stream, &resume), 1);
+    cr_assert_eq(resume, kRows);
+    cr_assert_gt(s.stat(stream).rows_spilled, 100);
+    for (int64_t id = 0; id < kRows; id++)
+        RIGHT(rows::check(stream, id, id % 50 == 9 ? 1'500'000 : 30'000));
+    OK(cache_close(stream));
+}
+
+Test(spill, threads_of_a_builder_leave_no_holes) {
+    SpillSession s;
+    cache_options options = spilling(4 << 20);
+    options.flags = CACHE_BUILD;
+    cache *stream = s.open(2, options);
+    int64_t resume = -1;
+    OK(cache_build_begin(stream, &resume));
+    const std::vector<unsigned char> bytes(20'000, 'x');
+    const Bytes column(bytes.data(), bytes.size());
+    std::vector<int64_t> ids[4];
+    std::vector<std::thread> threads;
+    for (auto &mine : ids)
+        threads.emplace_back([&] {
+            for (int i = 0; i < 150; i++) {
+                int64_t id = -1;
+                mine.push_back(cache_append(stream, &column.column, 1, &id) == 0 ? id : -1);
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    OK(cache_build_done(stream));
+    std::set<int64_t> all;
+    for (const auto &mine : ids)
+        all.insert(mine.begin(), mine.end());
+    cr_assert_eq(all.size(), 600);
+    cr_assert_eq(*all.begin(), 0);
+    cr_assert_eq(*all.rbegin(), 599);
+    std::vector<int64_t> wanted(all.begin(), all.end());
+    std::vector<uint8_t> found(600);
+    cr_assert_eq(cache_contains(stream, wanted.data(), 600, found.data()), 600);
+    OK(cache_close(stream));
+}
+
+Test(spill, threads_that_end_leave_their_writes_to_others) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    for (int64_t id = first; id < first + 64; id++)
+        std::thread([&] { OK(put_bytes(s.rows, id, 90'000)); }).join();
+    OK(cache_flush(s.rows));
+    for (int64_t id = first; id < first + 64; id++)
+        check_bytes(s.rows, id, 90'000);
+}
+
+Test(spill, a_forked_child_reads_and_spills_by_itself) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    for (int64_t id = first; id < first + 50; id++)
+        OK(put_bytes(s.rows, id, 30'000)); // some are being written
+    cache_view inherited;
+    OK(cache_get(s.rows, first, &inherited));
+    int64_t some[] = {first + 1, first + 2, first + 9};
+    cache_view views[3];
+    cr_assert_eq(cache_get_batch(s.rows, some, 3, views), 3); // this thread has a ring now
+    const pid_t child = fork();
+    if (child == 0) {
+        cache_column column{};
+        bool right = cache_view_column(&inherited, 0, &column) == 0 &&
+                     rows::first_wrong(column.data, 30'000, first, 0) == -1 && cache_view_release(&inherited) == 0;
+        for (int64_t id = first + 100; right && id < first + 150; id++)
+            right = put_bytes(s.rows, id, 30'000) == 0;
+        right = right && cache_flush(s.rows) == 0 && cache_get_batch(s.rows, some, 3, views) == 3;
+        _exit(right && cache_close(s.rows) == 0 ? 0 : 1);
+    }
+    for (int64_t id = first + 200; id < first + 250; id++)
+        OK(put_bytes(s.rows, id, 30'000));
+    int status = -1;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0);
+    OK(cache_flush(s.rows));
+    for (int64_t base : {first, first + 100, first + 200})
+        for (int64_t id = base; id < base + 50; id++)
+            check_bytes(s.rows, id, 30'000);
+}
+
+Test(spill, ten_processes_spill_and_read_at_once, .timeout = 120) {
+    SpillSession s;
+    constexpr int64_t kRows = 3000;
+    std::vector<pid_t> children;
+    for (int c = 0; c < 10; c++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            for (int64_t i = 0; i < kRows; i++) {
+                const int64_t id = (i * 31 + c * 300) % kRows, other = (i * 17 + c) % kRows;
+                if (rows::put(s.rows, id, 9000) < 0) test_die("put: %s", cache_last_error());
+                cache_view view;
+                const int got = cache_get(s.rows, other, &view);
+                if (got == CACHE_ENOTFOUND) continue;
+                if (got != 0) test_die("get: %s", cache_last_error());
+                const std::string wrong = rows::Row(other, 9000).difference(view);
+                if (!wrong.empty()) test_die("%s", wrong.c_str());
+                if (i % 2) cache_view_release(&view);
+            }
+            if (cache_flush(s.rows) != 0 || cache_close(s.rows) != 0) test_die("flush: %s", cache_last_error());
+            _exit(0);
+        }
+        children.push_back(child);
+    }
+    for (const pid_t child : children) {
+        int status = -1;
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert_eq(status, 0);
+    }
+    for (int64_t id = 0; id < kRows; id++)
+        RIGHT(rows::check(s.rows, id, 9000));
+    const cache_stats stats = s.stat();
+    cr_assert_eq(stats.rows_in_memory + stats.rows_spilled, kRows);
+    cr_assert_gt(stats.rows_spilled, 0);
+}
+
+Test(spill, the_limit_on_disk_refuses_rows_and_caching_goes_on) {
+    SpillSession s(4 << 20, "/var/tmp", "16"); // MB: two segments
+    const int64_t first = fill_memory(s, 0);
+    int64_t id = first;
+    int rc = 0;
+    while (rc == 0)
+        rc = put_bytes(s.rows, id++, 100'000);
+    cr_assert_eq(rc, CACHE_EFULL, "%s", cache_last_error());
+    cr_assert_gt(strlen(cache_last_error()), 20);
+    OK(cache_flush(s.rows));
+    for (int64_t there = first; there < id - 1; there++)
+        check_bytes(s.rows, there, 100'000);
+    FAILS(put_bytes(s.rows, id, 100'000), CACHE_EFULL);
+}
+
+Test(spill, a_row_that_was_changed_on_disk_is_told) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    OK(put_bytes(s.rows, first, 50'000));
+    OK(cache_flush(s.rows));
+    // The file is one of the server's descriptors and has no name.
+    char link[64], target[4096];
+    const cache_server_stats info = [&] {
+        cache_server_stats stats{};
+        stats.size = sizeof stats;
+        OK(cache_server_info(s.client, &stats));
+        return stats;
+    }();
+    bool done = false;
+    for (int fd = 3; fd < 256 && !done; fd++) {
+        snprintf(link, sizeof link, "/proc/%d/fd/%d", info.broker_pid, fd);
+        const ssize_t n = readlink(link, target, sizeof target - 1);
+        if (n <= 0) continue;
+        target[n] = 0;
+        if (strncmp(target, s.folder.path().c_str(), s.folder.path().size()) != 0) continue;
+        FILE *file = fopen(link, "r+");
+        if (file == nullptr) continue;
+        std::vector<char> zeros(8 << 20, 1); // all of the first segment
+        fwrite(zeros.data(), 1, zeros.size(), file);
+        done = fclose(file) == 0;
+    }
+    cr_assert(done, "the spill file was not found");
+    cache_view view;
+    FAILS(cache_get(s.rows, first, &view), CACHE_ECORRUPT, "CRC-32C");
+    int64_t ids[] = {0, first};
+    cache_view views[2];
+    FAILS(cache_get_batch(s.rows, ids, 2, views), CACHE_ECORRUPT);
+    cr_assert(views[0].cache != nullptr && views[1].cache == nullptr);
+}
+
+namespace {
+
+void huge_row(uint64_t size) {
+    // A disk may take a minute over it.
+    const char *const where = test_memory_available() > 4 * size ? "/dev/shm" : "/var/tmp";
+    SpillSession s(4 << 20, where);
+    if (s.folder.room() < 2 * size) SKIP("no room on disk for a row of several GiB");
+    if (test_memory_available() < 3 * size) SKIP("no memory for a row of several GiB and its copy");
+    OK(put_bytes(s.rows, 1, size));
+    check_bytes(s.rows, 1, size);
+}
+
+} // namespace
+
+Test(spill, a_row_of_more_than_2_gib, .timeout = 300) {
+    huge_row((uint64_t{2} << 30) + 4097);
+}
+Test(spill, a_row_of_more_than_4_gib, .timeout = 300) {
+    huge_row((uint64_t{4} << 30) + 4097);
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spilling where something is refused: io_uring, locked memory, room on the disk.
+#include "tests/support/refuse.h"
+#include "tests/support/spill.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr int64_t kRows = 700; // of some 10 KB: a good part does not fit into memory
+constexpr uint64_t kLargest = 40'000;
+
+// In a process of its own, so that the server and the judge may do what they want.
+void in_child(const std::function<void()> &body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        body();
+        _exit(0);
+    }
+    int status = -1;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0);
+}
+
+void must(bool so, const char *what) {
+    if (!so) test_die("%s: %s", what, cache_last_error());
+}
+
+void spill_and_read(cache *handle, int64_t from, int64_t to) {
+    for (int64_t id = from; id < to; id++)
+        must(rows::put(handle, id, kLargest) == 0, "put");
+    must(cache_flush(handle) == 0, "flush");
+    std::vector<int64_t> ids;
+    for (int64_t id = from; id < to; id++)
+        ids.push_back(id);
+    std::vector<cache_view> views(ids.size());
+    must(cache_get_batch(handle, ids.data(), ids.size(), views.data()) == to - from, "get_batch");
+    for (cache_view &view : views)
+        must(rows::Row(view.row_id, kLargest).difference(view).empty() && cache_view_release(&view) == 0, "a row");
+}
+
+void check_all(const SpillSession &s) {
+    for (int64_t id = 0; id < kRows; id++)
+        RIGHT(rows::check(s.rows, id, kLargest));
+    cr_assert_gt(s.stat().rows_spilled, kRows / 4);
+}
+
+std::string log_of(const SpillSession &s) {
+    cache_server_stats info{};
+    info.size = sizeof info;
+    OK(cache_server_info(s.client, &info));
+    std::ifstream file(info.log_path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void refused(std::initializer_list<int> calls, int error) {
+    SpillSession s;
+    in_child([&] {
+        refuse_calls(calls, error);
+        spill_and_read(s.rows, 0, kRows);
+        must(cache_close(s.rows) == 0, "close");
+    });
+    check_all(s);
+    const std::string log = log_of(s);
+    const size_t said = log.find("io_uring");
+    cr_assert_neq(said, std::string::npos, "the log does not name io_uring:\n%s", log.c_str());
+    cr_assert_eq(log.find("io_uring", log.find('\n', said)), std::string::npos, "said twice:\n%s", log.c_str());
+}
+
+} // namespace
+
+Test(spill_refused, io_uring_with_eperm) {
+    refused({SCMP_SYS(io_uring_setup)}, EPERM);
+}
+Test(spill_refused, io_uring_with_enosys) {
+    refused({SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register)}, ENOSYS);
+}
+
+Test(spill_refused, io_uring_once_rings_are_in_use) {
+    SpillSession s;
+    in_child([&] {
+        spill_and_read(s.rows, 0, kRows / 2);
+        refuse_calls({SCMP_SYS(io_uring_enter)}, EPERM);
+        spill_and_read(s.rows, kRows / 2, kRows);
+        must(cache_close(s.rows) == 0, "close");
+    });
+    check_all(s);
+}
+
+Test(spill_refused, locked_memory) {
+    SpillSession s;
+    in_child([&] {
+        const rlimit none{0, 0};
+        must(setrlimit(RLIMIT_MEMLOCK, &none) == 0, "setrlimit");
+        must(rows::put(s.rows, 0, kLargest) == 0, "put"); // this connects: the server admits its own user alone
+        const bool root = geteuid() == 0;                 // root may lock memory all the same
+        must(!root || seteuid(65534) == 0, "seteuid");
+        spill_and_read(s.rows, 1, kRows);
+        must(!root || seteuid(0) == 0, "seteuid");
+        must(cache_close(s.rows) == 0, "close");
+    });
+    check_all(s);
+}
+
+// The kernel refuses writes beyond the limit for the size of a file: EFBIG, once the row is on its way.
+Test(spill_refused, a_write_that_fails_is_that_rows_error_alone) {
+    SpillSession s;
+    in_child([&] {
+        signal(SIGXFSZ, SIG_IGN);
+        const rlimit small{2 << 20, RLIM_INFINITY};
+        must(setrlimit(RLIMIT_FSIZE, &small) == 0, "setrlimit");
+        int refused = 0, flushed = 0;
+        for (int64_t id = 0; id < kRows; id++) {
+            const int rc = rows::put(s.rows, id, kLargest);
+            must(rc == 0 || rc == CACHE_EFULL, "put");
+            refused += rc != 0;
+            if (id % 50 == 49) flushed += cache_flush(s.rows) == CACHE_EFULL;
+        }
+        must(refused + flushed > 0, "nothing was refused");
+        must(cache_flush(s.rows) == 0 || flushed > 0, "flush");
+        must(cache_flush(s.rows) == 0, "a failure is told once");
+        const rlimit large{RLIM_INFINITY, RLIM_INFINITY};
+        must(setrlimit(RLIMIT_FSIZE, &large) == 0, "setrlimit");
+        for (int64_t id = 0; id < kRows; id++)
+            must(rows::put(s.rows, id, kLargest) >= 0, "put again");
+        must(cache_flush(s.rows) == 0, "flush");
+        must(cache_close(s.rows) == 0, "close");
+    });
+    check_all(s);
+}
+
+Test(spill_refused, a_write_that_fails_ends_the_stream_until_it_is_begun_again) {
+    SpillSession s;
+    in_child([&] {
+        cache_options options = spilling(4 << 20);
+        options.flags = CACHE_BUILD;
+        cache *stream = s.open(2, options);
+        int64_t next = -1;
+        must(cache_build_begin(stream, &next) == 0, "begin");
+        signal(SIGXFSZ, SIG_IGN);
+        const rlimit small{1 << 20, RLIM_INFINITY};
+        must(setrlimit(RLIMIT_FSIZE, &small) == 0, "setrlimit");
+        int rc = 0;
+        while (rc == 0 && next < kRows) {
+            const rows::Row row(next, kLargest);
+            rc = cache_append(stream, row.columns(), row.n(), &next);
+            next++;
+        }
+        must(rc == CACHE_EFULL || cache_flush(stream) == CACHE_EFULL, "an append fails");
+        const rows::Row another(0, kLargest);
+        must(cache_append(stream, another.columns(), another.n(), nullptr) == CACHE_EFULL, "so do all later ones");
+        const rlimit large{RLIM_INFINITY, RLIM_INFINITY};
+        must(setrlimit(RLIMIT_FSIZE, &large) == 0, "setrlimit");
+        must(cache_build_begin(stream, &next) == 0, "begin again");
+        must(next > 0 && next < kRows, "resume");
+        for (; next < kRows; next++) {
+            const rows::Row row(next, kLargest);
+            int64_t id = -1;
+            must(cache_append(stream, row.columns(), row.n(), &id) == 0 && id == next, "append");
+        }
+        must(cache_build_done(stream) == 0, "done");
+        for (int64_t id = 0; id < kRows; id++)
+            must(rows::check(stream, id, kLargest).empty(), "a row");
+        must(cache_close(stream) == 0 && cache_close(s.rows) == 0, "close");
+    });
+    in_child([&] {
+        cache_options options = spilling(4 << 20);
+        cache *stream = s.open(2, options);
+        for (int64_t id = 0; id < kRows; id++)
+            must(rows::check(stream, id, kLargest).empty(), "a row");
+        must(cache_close(stream) == 0 && cache_close(s.rows) == 0, "close");
+    });
+}
+
+// 1 GiB into a folder of 64 MiB.
+Test(spill_refused, a_folder_that_is_full, .timeout = 120) {
+    if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0)
+        SKIP("mounting a small tmpfs is not allowed here");
+    SpillFolder folder;
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=64m") != 0)
+        SKIP("mounting a small tmpfs is not allowed here");
+    {
+        SpillSession s(4 << 20, folder);
+        std::vector<unsigned char> bytes(1'000'000);
+        const Bytes column(bytes.data(), bytes.size());
+        int64_t stored = 0;
+        for (int64_t id = 0; id < 1024; id++) {
+            rows::fill(bytes.data(), bytes.size(), id, 0);
+            const int rc = cache_put(s.rows, id, &column.column, 1);
+            cr_assert(rc == 0 || rc == CACHE_EFULL, "%d: %s", rc, cache_last_error());
+            stored += rc == 0;
+        }
+        OK(cache_flush(s.rows));
+        cr_assert_gt(stored, 40);
+        cr_assert_lt(stored, 80);
+        int64_t there = 0;
+        for (int64_t id = 0; id < 1024; id++) {
+            cache_view view;
+            if (cache_get(s.rows, id, &view) != 0) continue;
+            cache_column row{};
+            OK(cache_view_column(&view, 0, &row));
+            cr_assert_eq(rows::first_wrong(row.data, row.bytes, id, 0), -1);
+            OK(cache_view_release(&view));
+            there++;
+        }
+        cr_assert_eq(there, stored);
+        const std::string log = log_of(s);
+        const size_t said = log.find("said once");
+        cr_assert_neq(said, std::string::npos, "%s", log.c_str());
+    }
+    umount(folder.path().c_str());
+}

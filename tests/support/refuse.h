@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes system calls fail for this process from now on, as a container's seccomp filter does.
+#pragma once
+
+#include "tests/support/server.h"
+
+#include <initializer_list>
+#include <seccomp.h>
+
+inline void refuse_calls(std::initializer_list<int> calls, int error) {
+    const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    if (filter == nullptr) test_die("seccomp_init");
+    for (const int call : calls)
+        if (seccomp_rule_add(filter, SCMP_ACT_ERRNO(uint32_t(error)), call, 0) != 0) test_die("seccomp_rule_add");
+    if (seccomp_load(filter) != 0) test_die("seccomp_load");
+    seccomp_release(filter);
+}

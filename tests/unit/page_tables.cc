@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/page_tables.h"
+
+#include <criterion/criterion.h>
+#include <sstream>
+
+using libcache::page_table_bytes_in;
+
+namespace {
+
+// As the kernel writes it, what is not read left out.
+const char *const kMaps = "559000000000-559000400000 r-xp 00000000 fe:00 77                         /usr/bin/program\n"
+                          "Size:               4096 kB\nRss:                4096 kB\nShmemPmdMapped:        0 kB\n"
+                          "7f0000000000-7f0040000000 r--s 00000000 00:2a 1234                       /#1234 (deleted)\n"
+                          "Size:            1048576 kB\nRss:               10240 kB\nShmemPmdMapped:     6144 kB\n"
+                          "7f0040000000-7f0080000000 rw-s 00000000 00:2a 1234                       /#1234 (deleted)\n"
+                          "Size:            1048576 kB\nRss:                 100 kB\nShmemPmdMapped:        0 kB\n"
+                          "7f0080000000-7f0080100000 rw-s 00000000 00:2a 99                         /#99 (deleted)\n"
+                          "Size:               1024 kB\nRss:                   0 kB\nShmemPmdMapped:        0 kB\n";
+
+int64_t tables_at(uint64_t address) {
+    std::istringstream text(kMaps);
+    return page_table_bytes_in(text, address);
+}
+
+} // namespace
+
+Test(page_tables, of_all_mappings_of_the_same_file) {
+    // 4 MiB on small pages: two tables; 100 KiB: one; and one above each
+    cr_assert_eq(tables_at(0x7f0000001000), (2 + 1 + 1 + 1) * 4096);
+    cr_assert_eq(tables_at(0x7f0040001000), (2 + 1 + 1 + 1) * 4096);
+}
+
+Test(page_tables, of_what_nobody_has_touched_are_none) {
+    cr_assert_eq(tables_at(0x7f0080000000), 0);
+}
+
+Test(page_tables, of_what_is_not_mapped_are_unknown) {
+    cr_assert_eq(tables_at(0x1000), -1);
+}
