@@ -133,6 +133,8 @@ int Spiller::reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight
 }
 
 void Spiller::begin(const Flight &flight) {
+    // What an earlier write of this id failed of is history: it is neither this one's result nor a lost row.
+    lost_ -= std::erase_if(failures_, [&](const Failure &failure) { return failure.row_id == flight.row_id; });
     under_way_.insert(flight.row_id);
     rows_under_way_.fetch_add(1, std::memory_order_relaxed);
     if (flight.term != 0) appends_under_way_.fetch_add(1, std::memory_order_relaxed);

@@ -110,7 +110,17 @@ int Writer::place(const Row &row, Place *place) {
 }
 
 int Writer::place_stub(int64_t row_id, int64_t timeout_ns, Place *place) {
-    return place_in(&Writer::stubs_, {nullptr, kSpilledRow, row_id, timeout_ns}, place);
+    const Row stub{nullptr, kSpilledRow, row_id, timeout_ns};
+    const int rc = place_in(&Writer::stubs_, stub, place);
+    if (rc != CACHE_EFULL) return rc;
+    // Many writers of a small cache may have used up what is kept for stubs. Here is what a row was too large for.
+    std::lock_guard lock(mutex_);
+    bool fits = false;
+    if (current_ != nullptr && !(fits = place_in_hole(*current_, stub, place)))
+        if (int failed = use(*current_, stub, place, &fits); failed != 0) return failed;
+    if (!fits) return rc;
+    current_->started++;
+    return 0;
 }
 
 void Writer::fill_stub(const Place &place, const SpillStub &stub) {

@@ -261,20 +261,21 @@ Test(spill, a_forked_child_reads_and_spills_by_itself) {
 }
 
 Test(spill, ten_processes_spill_and_read_at_once, .timeout = 120) {
-    SpillSession s;
+    SpillSession s(8 << 20);
     constexpr int64_t kRows = 3000;
+    constexpr uint64_t kLargest = 30'000;
     std::vector<pid_t> children;
     for (int c = 0; c < 10; c++) {
         const pid_t child = fork();
         if (child == 0) {
             for (int64_t i = 0; i < kRows; i++) {
                 const int64_t id = (i * 31 + c * 300) % kRows, other = (i * 17 + c) % kRows;
-                if (rows::put(s.rows, id, 9000) < 0) test_die("put: %s", cache_last_error());
+                if (rows::put(s.rows, id, kLargest) < 0) test_die("put: %s", cache_last_error());
                 cache_view view;
                 const int got = cache_get(s.rows, other, &view);
                 if (got == CACHE_ENOTFOUND) continue;
                 if (got != 0) test_die("get: %s", cache_last_error());
-                const std::string wrong = rows::Row(other, 9000).difference(view);
+                const std::string wrong = rows::Row(other, kLargest).difference(view);
                 if (!wrong.empty()) test_die("%s", wrong.c_str());
                 if (i % 2) cache_view_release(&view);
             }
@@ -289,7 +290,7 @@ Test(spill, ten_processes_spill_and_read_at_once, .timeout = 120) {
         cr_assert_eq(status, 0);
     }
     for (int64_t id = 0; id < kRows; id++)
-        RIGHT(rows::check(s.rows, id, 9000));
+        RIGHT(rows::check(s.rows, id, kLargest));
     const cache_stats stats = s.stat();
     cr_assert_eq(stats.rows_in_memory + stats.rows_spilled, kRows);
     cr_assert_gt(stats.rows_spilled, 0);
