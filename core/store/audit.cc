@@ -30,7 +30,8 @@ ExtentAudit audit_extent(Index &index, const RegionHeader &header, const char *e
         if (row_is_live(index, header, row, offset + uint64_t{at} * kUnitBytes)) {
             if (row.layout != kLayoutRow) {
                 audit.rows++;
-                if (row.bytes > sizeof(RowHeader) && !SpillStub::is(row.layout)) audit.bytes += row.bytes - sizeof(RowHeader);
+                if (row.bytes > sizeof(RowHeader) && !SpillStub::is(row.layout))
+                    audit.bytes += row.bytes - sizeof(RowHeader);
             }
             audit.dead_units += dead_run;
             dead_run = 0;
