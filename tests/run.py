@@ -182,7 +182,8 @@ def judge(program, status, report, result):
         # Criterion counts such a test as passed.
         result.failed += len(re.findall(r"crashed during its setup or teardown", result.output))
     nothing_ran = result.passed + result.failed + result.skipped == 0
-    if (status != 0 and result.failed == 0) or nothing_ran:
+    all_skipped = program.kind == "pytest" and status == 5 and result.skipped > 0  # 5: no test was collected
+    if (status != 0 and result.failed == 0 and not all_skipped) or nothing_ran:
         result.failed += 1  # it hung, crashed as a whole, or held no test
 
 

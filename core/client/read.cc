@@ -91,13 +91,12 @@ void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offset
     }
 }
 
-// The row at an offset that find_block() gave: 1 a hit, kSpilled a stub, 0 a miss, or an error.
-inline int look_at_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
+// What stands at an offset that find_block() gave and is no usual row: 1 a hit, kSpilled a stub, 0 a miss, or an error.
+[[gnu::noinline]] int look_at_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
     if (offset == 0) {
         offset = find_written(handle, row_id);
         if (offset == 0) return 0;
     }
-    if (usual_row(region, offset, row_id, found)) return 1;
     const uint64_t checked = region.index.find(row_id);
     if (checked == 0) return 0;
     const int rc = check_row(handle, region, checked, row_id, found);
@@ -174,7 +173,9 @@ int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *vi
         for (size_t i = 0; i < count; i++) {
             const int64_t row_id = row_ids[from + i];
             FoundRow found;
-            const int hit = look_at_row(handle, region, offsets[i], row_id, &found);
+            const int hit = usual_row(region, offsets[i], row_id, &found)
+                                ? 1
+                                : look_at_row(handle, region, offsets[i], row_id, &found);
             if (hit < 0) {
                 for (size_t rest = from + i; rest < n; rest++)
                     views[rest] = {nullptr, row_ids[rest], {}};
@@ -210,7 +211,8 @@ int64_t gather_rows(cache &handle, const int64_t *row_ids, size_t n, uint32_t co
             const int64_t row_id = row_ids[from + i];
             if (i + 1 < count && offsets[i + 1] != 0) prefetch_bytes(region.map.base() + offsets[i + 1]);
             FoundRow row;
-            const int hit = look_at_row(handle, region, offsets[i], row_id, &row);
+            const int hit =
+                usual_row(region, offsets[i], row_id, &row) ? 1 : look_at_row(handle, region, offsets[i], row_id, &row);
             if (hit == kSpilled) {
                 spilled.push_back({from + i, {stub_of(row), row_id, nullptr}});
                 continue;

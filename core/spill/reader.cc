@@ -139,12 +139,12 @@ bool prepare(SpillRead &read, uint64_t file_bytes) {
 }
 
 void judge(SpillRead &read) {
-    if (read.error == ENODATA)
+    const bool damaged =
+        read.error == 0 ? crc32c(read.image->data(), read.stub.bytes) != read.stub.crc : read.error == ENODATA;
+    if (damaged)
         read.code = CACHE_ECORRUPT;
     else if (read.error != 0)
         read.code = read.error == ENOMEM ? CACHE_ENOMEM : CACHE_EIO;
-    else if (crc32c(read.image->data(), read.stub.bytes) != read.stub.crc)
-        read.code = CACHE_ECORRUPT;
     if (read.code != 0) read.image.reset();
 }
 

@@ -15,8 +15,9 @@ namespace libcache {
 namespace {
 
 constexpr unsigned kBuffers = 8;
-constexpr uint64_t kBufferBytes = 1 << 20; // a row larger than this is written by the call itself
-constexpr uint64_t kLargePiece = 1 << 20;  // of such a row: small enough to be in the cache when its CRC was made
+constexpr unsigned long long kBufferBytes = 1 << 20; // a row larger than this is written by the call itself
+constexpr unsigned long long kStagingBytes = kBuffers * kBufferBytes;
+constexpr uint64_t kLargePiece = 1 << 20; // of such a row: small enough to be in the cache when its CRC was made
 constexpr size_t kLargePieces = 256;
 constexpr size_t kMostFailures = 64; // whose sentences are kept; the others are counted
 
@@ -83,19 +84,17 @@ Spiller::~Spiller() {
     wait_all();
     if (current_ != nullptr) retire(*std::exchange(current_, nullptr));
     ring_.reset();
-    if (staging_ != nullptr) munmap(staging_, kBuffers * kBufferBytes);
+    if (staging_ != nullptr) munmap(staging_, kStagingBytes);
 }
 
 // Ring and buffers, at the first row.
 int Spiller::start() {
     if (staging_ != nullptr) return 0;
-    void *const memory =
-        mmap(nullptr, kBuffers * kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *const memory = mmap(nullptr, kStagingBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-        return fail(CACHE_ENOMEM, "this process has no memory for %llu bytes of staging buffers",
-                    static_cast<unsigned long long>(kBuffers * kBufferBytes));
+        return fail(CACHE_ENOMEM, "this process has no memory for %llu bytes of staging buffers", kStagingBytes);
     // A child's copy on write would move pages that the kernel writes from.
-    madvise(memory, kBuffers * kBufferBytes, MADV_DONTFORK);
+    madvise(memory, kStagingBytes, MADV_DONTFORK);
     staging_ = static_cast<char *>(memory);
     buffers_.resize(kBuffers);
     free_.reserve(kBuffers);
@@ -357,13 +356,12 @@ int Spiller::flush() {
     std::lock_guard lock(mutex_);
     wait_all();
     if (lost_ == 0) return 0;
-    const uint64_t others = std::exchange(lost_, 0) - 1;
+    const unsigned long long lost = std::exchange(lost_, 0);
     const std::vector<Failure> failures = std::exchange(failures_, {});
-    if (failures.empty())
-        return fail(CACHE_EIO, "%llu more rows could not be spilled", static_cast<unsigned long long>(others + 1));
+    if (failures.empty()) return fail(CACHE_EIO, "%llu more rows could not be spilled", lost);
     const Failure &first = failures.front();
-    if (others == 0) return fail(first.code, "%s", first.text.c_str());
-    return fail(first.code, "%s; and %llu more rows", first.text.c_str(), static_cast<unsigned long long>(others));
+    if (lost == 1) return fail(first.code, "%s", first.text.c_str());
+    return fail(first.code, "%s; and %llu more rows", first.text.c_str(), lost - 1);
 }
 
 void Spiller::begin_stream() {

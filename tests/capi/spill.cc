@@ -194,14 +194,15 @@ Test(spill, threads_of_a_builder_leave_no_holes) {
     int64_t resume = -1;
     OK(cache_build_begin(stream, &resume));
     const std::vector<unsigned char> bytes(20'000, 'x');
-    const Bytes column(bytes.data(), bytes.size());
+    const Bytes column(bytes.data(), bytes.size()), small(bytes.data(), 40); // for these there is memory longer
     std::vector<int64_t> ids[4];
     std::vector<std::thread> threads;
     for (auto &mine : ids)
         threads.emplace_back([&] {
-            for (int i = 0; i < 150; i++) {
+            for (int i = 0; i < 600; i++) {
                 int64_t id = -1;
-                mine.push_back(cache_append(stream, &column.column, 1, &id) == 0 ? id : -1);
+                const Bytes &row = i % 3 ? small : column;
+                mine.push_back(cache_append(stream, &row.column, 1, &id) == 0 ? id : -1);
             }
         });
     for (std::thread &thread : threads)
@@ -210,12 +211,12 @@ Test(spill, threads_of_a_builder_leave_no_holes) {
     std::set<int64_t> all;
     for (const auto &mine : ids)
         all.insert(mine.begin(), mine.end());
-    cr_assert_eq(all.size(), 600);
+    cr_assert_eq(all.size(), 2400);
     cr_assert_eq(*all.begin(), 0);
-    cr_assert_eq(*all.rbegin(), 599);
+    cr_assert_eq(*all.rbegin(), 2399);
     std::vector<int64_t> wanted(all.begin(), all.end());
-    std::vector<uint8_t> found(600);
-    cr_assert_eq(cache_contains(stream, wanted.data(), 600, found.data()), 600);
+    std::vector<uint8_t> found(2400);
+    cr_assert_eq(cache_contains(stream, wanted.data(), 2400, found.data()), 2400);
     OK(cache_close(stream));
 }
 
