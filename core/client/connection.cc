@@ -24,6 +24,15 @@ void fill_header(wire::Message &message, wire::Type type, uint64_t number, uint6
     message.header.generation = generation;
 }
 
+// The server's refusal in its own sentence, or in ours where it sent none that can be meant.
+int refused(const wire::Message &reply) {
+    const int code = reply.header.status;
+    if (code > CACHE_EINVAL || code < CACHE_EINVAL - 998) // not of libcache's range
+        return fail(CACHE_EVERSION, "the server answered with status %d, which is none of libcache's", code);
+    if (reply.text[0] == 0) return fail(code, "the server gave no reason: %s", code_text(code));
+    return fail(code, "%s", reply.text);
+}
+
 void fill_hello(wire::Hello &hello) {
     snprintf(hello.version, sizeof hello.version, "%d.%d.%d", CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR,
              CACHE_VERSION_PATCH);
@@ -124,7 +133,7 @@ int Connection::greet(int64_t deadline, bool *again) {
     if (int rc = send(message); rc != 0) return *again = rc == CACHE_ESERVER, rc;
     for (;;) {
         if (int rc = receive(&message, nullptr, deadline); rc != 0) return *again = rc == CACHE_ESERVER, rc;
-        if (message.header.status != 0) return fail(message.header.status, "%s", message.text);
+        if (message.header.status != 0) return refused(message);
         generation_.store(message.header.generation, std::memory_order_relaxed);
         // RESUME takes the place of WELCOME when the broker died after the keeper had the connection.
         if (is(message, wire::Type::Welcome) || is(message, wire::Type::Resume)) return 0;
@@ -214,7 +223,7 @@ int Connection::await_reply(wire::Message &message, Fd *fds, int64_t deadline) {
         // Another's reply, with its descriptors, is that of a request that was given up: the next one's replace them.
         if (reply.header.number != message.header.number || reply.header.type != message.header.type) continue;
         message = reply;
-        return reply.header.status == 0 ? 0 : fail(reply.header.status, "%s", reply.text);
+        return reply.header.status == 0 ? 0 : refused(reply);
     }
 }
 

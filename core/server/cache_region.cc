@@ -255,8 +255,12 @@ void CacheRegion::wake(uint32_t slot) {
 }
 
 void CacheRegion::wake_all() {
-    for (const auto &[slot, client] : clients_)
+    for (const auto &[slot, client] : clients_) {
+        // An old refusal is no answer to what is waited for now: it would fail a put whose room is on its way. rlx:
+        // before the futex word, which wake() stores
+        map_.slot(slot)->answer.store(0, std::memory_order_relaxed);
         wake(slot);
+    }
 }
 
 // ---- jobs

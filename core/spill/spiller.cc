@@ -367,6 +367,9 @@ int Spiller::flush() {
 void Spiller::begin_stream() {
     std::lock_guard lock(mutex_);
     wait_all();
+    // The appends that failed are done again, under the ids that follow: nothing is left to be told.
+    failures_.clear();
+    lost_ = 0;
     stream_failure_.reset();
     stream_failed_.store(false, std::memory_order_relaxed);
     writer_.break_promises();
