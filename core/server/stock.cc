@@ -19,7 +19,8 @@ constexpr size_t kFewWriters = 8;        // so many get all of that as soon as t
 constexpr int64_t kIdle = 2'000'000'000; // ns: then what nobody uses goes back
 constexpr int64_t kQuick = 100'000'000;  // ns: an extent used up within this deserves a larger next one
 constexpr int64_t kSlow = 2'000'000'000;
-constexpr int64_t kHungry = 100'000'000; // how long what a hungry client was given is safe from others
+constexpr int64_t kHungry = 100'000'000;      // how long what a hungry client was given is safe from others
+constexpr uint64_t kLeastStubBytes = 1 << 20; // kept for stubs, if that is at most a quarter of the limit
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 constexpr uint32_t kWorthLending = 4096 / kUnitBytes; // room in a SEALED extent
 constexpr uint32_t kRegrantTries = 4;
@@ -88,7 +89,8 @@ uint64_t CacheRegion::share(const Client &client) const {
 uint64_t CacheRegion::kept_from_rows() const {
     if (!spill_) return 0;
     const uint64_t of_writers = clients_.size() * 2 * kChunkBytes;
-    return std::max(limit_ / kStubShare, std::min(limit_ / 4, of_writers));
+    // A cache of a few MiB spills nearly all of its rows: 1/16 would be a chunk or two of stubs.
+    return std::max(limit_ / kStubShare, std::min(limit_ / 4, std::max(of_writers, kLeastStubBytes)));
 }
 
 uint64_t CacheRegion::row_room() const {

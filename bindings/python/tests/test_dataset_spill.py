@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches that spill: the original's tests with size=1 and spilling=True, and the article, which spills."""
 import re
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import libcache
@@ -99,3 +101,25 @@ def test_the_article_line_by_line(no_server, tmp_path):
     assert sorted(row[2:5] for row in both) == [["2000", "n/a", "3076"], ["60000", "n/a", "788"]]
     assert f"Drop session {session} successfully" in said and "No active sessions." in said
     assert f"Cache server on port {no_server.port} has been stopped successfully." in said
+
+
+def test_ten_threads_against_a_client_that_spills(another):
+    """5,000 rows of 10 threads into a cache of 1 MB: each comes back as it was, and destroying it leaves no session."""
+    session = libcache.Client().create_session()
+    rows = session.open(1, limit_bytes=1 << 20, expected_rows=5000, spill=True)
+    row = lambda row_id: np.arange(row_id, row_id + 256, dtype=np.int64)  # noqa: E731
+
+    def write(first):
+        for row_id in range(first, first + 500):
+            rows.put(row_id, row(row_id))
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(write, range(0, 5000, 500)))
+    rows.flush()
+    stats = rows.stat()
+    assert stats.rows_in_memory + stats.rows_spilled == 5000 and stats.rows_spilled > 2500
+    for row_id in range(5000):
+        assert np.array_equal(rows.get(row_id)[0], row(row_id))
+    rows.close()
+    session.destroy()
+    assert all(other.id != session.id for other in libcache.Client().sessions())
