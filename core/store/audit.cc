@@ -4,6 +4,11 @@
 #include <cstring>
 
 namespace libcache {
+namespace {
+
+constexpr uint32_t kHeaderUnits = sizeof(RowHeader) / kUnitBytes;
+
+} // namespace
 
 bool row_is_live(Index &index, const RegionHeader &header, const RowHeader &row, uint64_t offset) {
     if (row.layout != kLayoutRow) return row.row_id >= 0 && index.holds(row.row_id, offset);
@@ -19,9 +24,9 @@ ExtentAudit audit_extent(Index &index, const RegionHeader &header, const char *e
     ExtentAudit audit;
     uint64_t dead_run = 0; // dead units since the last live row
     for (uint32_t at = 0; at < used;) {
-        RowHeader row{};
-        memcpy(&row, extent + uint64_t{at} * kUnitBytes, sizeof row);
-        if (row.stride < sizeof(RowHeader) / kUnitBytes || row.stride > used - at) {
+        RowHeader row{}; // its stride is 0, and none may be, when fewer bytes than a header are left
+        if (used - at >= kHeaderUnits) memcpy(&row, extent + uint64_t{at} * kUnitBytes, sizeof row);
+        if (row.stride < kHeaderUnits || row.stride > used - at) {
             audit.clear = false; // keep everything: never trim what is unclear
             audit.used = used;
             audit.dead_units += dead_run;

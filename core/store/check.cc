@@ -184,11 +184,12 @@ class Checker {
     }
 
     void check_live_rows(uint64_t chunk, uint32_t used) {
-        for (uint64_t at = 0; at < used;) {
+        constexpr uint64_t kHeaderUnits = sizeof(RowHeader) / kUnitBytes;
+        for (uint64_t at = 0; at < used && used - at >= kHeaderUnits;) {
             const uint64_t offset = map_.chunk_offset(chunk) + at * kUnitBytes;
             RowHeader row;
             memcpy(&row, map_.base() + offset, sizeof row);
-            if (row.stride < 2 || row.stride > used - at) return; // reported by the audit
+            if (row.stride < kHeaderUnits || row.stride > used - at) return; // reported by the audit
             at += row.stride;
             if (!row_is_live(index_, header_, row, offset)) continue;
             if (row.check != row_check(row.layout, row.row_id, row.bytes, row.n_columns) ||
