@@ -93,11 +93,9 @@ void find_block(Index &index, const int64_t *row_ids, size_t n, uint64_t *offset
 
 // What stands at an offset that find_block() gave and is no usual row: 1 a hit, kSpilled a stub, 0 a miss, or an error.
 [[gnu::noinline]] int look_at_row(cache &handle, Region &region, uint64_t offset, int64_t row_id, FoundRow *found) {
-    if (offset == 0) {
-        offset = find_written(handle, row_id);
-        if (offset == 0) return 0;
-    }
-    const uint64_t checked = region.index.find(row_id);
+    // find_block() takes another row with the id's tag for it: only find() knows, and then whoever is writing the row.
+    uint64_t checked = offset != 0 ? region.index.find(row_id) : 0;
+    if (checked == 0) checked = find_written(handle, row_id);
     if (checked == 0) return 0;
     const int rc = check_row(handle, region, checked, row_id, found);
     return rc != 0 ? rc : 1; // kSpilled as it is
@@ -247,9 +245,9 @@ int64_t contains_rows(cache &handle, const int64_t *row_ids, size_t n, uint8_t *
         const size_t count = std::min(kBlock, n - from);
         find_block(index, row_ids + from, count, offsets);
         for (size_t i = 0; i < count; i++)
-            hits += found[from + i] =
-                index.has_id(offsets[i], row_ids[from + i]) ||
-                (offsets[i] != 0 ? index.find(row_ids[from + i]) : find_written(handle, row_ids[from + i])) != 0;
+            hits += found[from + i] = index.has_id(offsets[i], row_ids[from + i]) ||
+                                      (offsets[i] != 0 && index.find(row_ids[from + i]) != 0) ||
+                                      find_written(handle, row_ids[from + i]) != 0;
     }
     return hits;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that memory refuses: on disk and back, of every size, by put, reserve and append, alone and in batches.
 #include "tests/support/spill.h"
+#include "core/shm/layout.h"
 
 #include <csignal>
 #include <sys/resource.h>
@@ -96,6 +97,38 @@ Test(spill, five_thousand_tiny_rows_and_one_of_three_thousand_columns) {
     }
     OK(cache_view_release(&view));
     cr_assert_geq(s.stat().rows_spilled, 3000); // small ones may find room between large ones
+}
+
+// A look-up of a batch stops at the first entry with the id's tag. If that is another row's, whoever is writing the row
+// must be asked all the same.
+Test(spill, a_batch_finds_a_row_under_way_whose_tag_is_another_rows) {
+    constexpr int64_t kFar = 1'000'000;  // beyond the dense first level
+    constexpr uint64_t kSlots = 4096;    // of the first hashed one
+    constexpr uint64_t kLarge = 900'000; // long enough to be under way still
+    SpillSession s(8 << 20);
+    int64_t next = fill_memory(s, 0), id = kFar;
+    OK(put_bytes(s.rows, kFar, 16));
+    OK(cache_flush(s.rows));
+    const auto collides = [](int64_t other) {
+        const uint64_t a = libcache::index_hash(kFar, 1), b = libcache::index_hash(other, 1);
+        return (a & 0xffff) == (b & 0xffff) && libcache::index_window(a, kSlots) == libcache::index_window(b, kSlots);
+    };
+    for (int round = 0; round < 6; round++) {
+        do
+            id++;
+        while (!collides(id));
+        for (int i = 0; i < 4; i++)
+            OK(put_bytes(s.rows, next++, kLarge));
+        OK(put_bytes(s.rows, id, kLarge));
+        uint8_t there = 0;
+        cache_view view;
+        if (round % 2)
+            cr_assert_eq(cache_contains(s.rows, &id, 1, &there), 1);
+        else
+            cr_assert_eq(cache_get_batch(s.rows, &id, 1, &view), 1, "row %ld was put and is not found", long(id));
+        if (round % 2 == 0) OK(cache_view_release(&view));
+    }
+    OK(cache_flush(s.rows));
 }
 
 Test(spill, a_batch_and_a_gather_mix_rows_of_memory_and_disk) {
