@@ -64,8 +64,9 @@ char *column_address(const Writer::Place &place, const RowLayout &row, uint32_t 
 int place_columns(cache &handle, int64_t row_id, RowLayout *row, WriterUse **use, Writer::Place *place) {
     if (int rc = handle.writer(use); rc != 0) return rc;
     if (int rc = store_layout(handle, **use, row); rc != 0) return rc;
-    if (int rc = (*use)->writer->place({row->layout, row->number, row_id, handle.config.timeout_ns}, place); rc != 0)
-        return rc;
+    Writer::Row wanted{row->layout, row->number, row_id, handle.config.timeout_ns};
+    wanted.may_spill = (*use)->spiller.has_value();
+    if (int rc = (*use)->writer->place(wanted, place); rc != 0) return rc;
     if (row->number == kInlineLayout)
         memcpy(place->address + sizeof(RowHeader), row->layout->table(), row->layout->table_bytes());
     return 0;
@@ -103,8 +104,12 @@ int place_row(cache &handle, int64_t row_id, const cache_column *columns, uint32
     if (int rc = may_write(handle, false); rc != 0) return rc;
     if (row_id < 0) return fail(CACHE_EINVAL, "row id %lld is negative", static_cast<long long>(row_id));
     if (int rc = find_layout(handle, columns, n_columns, reserving, row); rc != 0) return rc;
-    if (is_being_spilled(handle, row_id) || handle.region->index.find(row_id) != 0) return 1;
-    return place_columns(handle, row_id, row, use, place);
+    if (handle.region->index.find(row_id) != 0) return 1;
+    const int rc = place_columns(handle, row_id, row, use, place);
+    // Not before the place is there: a put that finds no memory asks the spiller anyway.
+    if ((rc != 0 && !reserving) || !is_being_spilled(handle, row_id)) return rc;
+    if (rc == 0) (*use)->writer->give_back(*place);
+    return 1;
 }
 
 void copy_columns(const Writer::Place &place, const RowLayout &row, const cache_column *columns, uint32_t n_columns) {
@@ -116,15 +121,17 @@ void copy_columns(const Writer::Place &place, const RowLayout &row, const cache_
 // hand. False: nothing was done.
 bool put_usual(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, int *result) {
     Region &region = *handle.region;
-    WriterUse *const use = handle.writer_if_any();
     const Index::DenseStart start = region.index.dense_start();
-    if (use == nullptr || (use->spiller && use->spiller->busy()) || columns == nullptr || !start.covers(row_id) ||
-        !handle.live() || (handle.flags & CACHE_READ_ONLY) != 0 || (handle.header()->flags & kRegionBuild) != 0 ||
-        Index::offset_in(start.entries[row_id]) != 0)
+    if (!start.covers(row_id)) return false;
+    start.prefetch_for_insert(row_id); // of shuffled ids, a line in memory: it comes while all else is looked at
+    WriterUse *const use = handle.writer_if_any();
+    if (use == nullptr || (use->spiller && use->spiller->busy()) || columns == nullptr || !handle.live() ||
+        (handle.flags & CACHE_READ_ONLY) != 0 || (handle.header()->flags & kRegionBuild) != 0)
         return false;
     uint32_t number = 0;
     const Layout *const layout = region.layouts.last_found(&number);
     if (layout == nullptr || !layout->matches(columns, n_columns) || !has_data(columns, n_columns)) return false;
+    if (Index::offset_in(start.entries[row_id]) != 0) return false;
     Writer::Place place;
     place.timeout_ns = handle.config.timeout_ns;
     if (!use->writer->place_usual(*layout, number, row_id, &place)) return false;

@@ -39,6 +39,8 @@ class Index {
         AtomicU64 *entries;
         uint64_t slots; // 0: no such level is known
         bool covers(int64_t row_id) const { return static_cast<uint64_t>(row_id) < slots; }
+        // For an id that it covers: fetch its entry's line, to be written.
+        void prefetch_for_insert(int64_t row_id) const { __builtin_prefetch(&entries[row_id], 1); }
     };
     DenseStart dense_start() const {
         // acq: pairs with refresh(): the entries' place before their number

@@ -48,6 +48,7 @@ class Writer {
         int64_t row_id;
         int64_t timeout_ns;      // for what must come from the broker
         bool table_only = false; // a layout row: no columns of its own
+        bool may_spill = false;  // the caller has another place for it: that memory is full needs no sentence
 
         bool stub() const { return SpillStub::is(number); }
         // Bytes from the start of the header to the end, for a row that starts at `residue`.
@@ -169,7 +170,7 @@ class Writer {
     int wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline);
     int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id, Deadline *deadline);
     int full_but_for_stubs(const Row &row) const;
-    int refused(Want want, Answer answer, int64_t row_id) const;
+    int refused(Want want, Answer answer, uint32_t cause, int64_t row_id) const;
     int still_ours() const;
 };
 

@@ -18,6 +18,15 @@ unsigned long long big(uint64_t n) {
     return n;
 }
 
+// A refusal's cause, as the end of its sentence.
+const char *why_full(uint32_t cause) {
+    switch (cause) {
+    case CACHE_FULL_SERVER: return "the server's caches together hold all that they may";
+    case CACHE_FULL_MEMORY: return "the machine or its cgroup has no more left than the server's headroom";
+    default: return "its limit leaves no more";
+    }
+}
+
 } // namespace
 
 // 0, or why nothing will come any more.
@@ -36,19 +45,22 @@ int Writer::still_ours() const {
     return 0;
 }
 
-int Writer::refused(Want want, Answer answer, int64_t row_id) const {
+int Writer::refused(Want want, Answer answer, uint32_t cause, int64_t row_id) const {
+    const uint64_t in_use = header_->charged_bytes.load(std::memory_order_relaxed);
     if (answer.code == CACHE_EFULL && want.extent)
-        return fail(
-            CACHE_EFULL,
-            "row %lld needs a run of %llu bytes, which cache %u of session %u has not left: %llu of its limit of "
-            "%llu bytes are in use",
-            static_cast<long long>(row_id), big(uint64_t{want.chunks} * kChunkBytes), header_->cache_id,
-            header_->session_id, big(header_->charged_bytes.load(std::memory_order_relaxed)),
-            big(header_->limit_bytes));
+        return full_of(
+            cause,
+            fail(CACHE_EFULL,
+                 "row %lld needs a run of %llu bytes, which cache %u of session %u has not left: %llu of its limit of "
+                 "%llu bytes are in use; %s",
+                 static_cast<long long>(row_id), big(uint64_t{want.chunks} * kChunkBytes), header_->cache_id,
+                 header_->session_id, big(in_use), big(header_->limit_bytes), why_full(cause)));
     if (answer.code == CACHE_EFULL)
-        return fail(CACHE_EFULL, "no room for index level %u of cache %u of session %u: %llu of %llu bytes are in use",
-                    want.levels, header_->cache_id, header_->session_id,
-                    big(header_->charged_bytes.load(std::memory_order_relaxed)), big(header_->limit_bytes));
+        return full_of(cause,
+                       fail(CACHE_EFULL,
+                            "no room for index level %u of cache %u of session %u: %llu of %llu bytes are in use; %s",
+                            want.levels, header_->cache_id, header_->session_id, big(in_use), big(header_->limit_bytes),
+                            why_full(cause)));
     return fail(answer.code < 0 ? answer.code : CACHE_ECORRUPT,
                 "the server refused %s for row %lld of cache %u of session %u",
                 want.extent ? "memory" : "an index level", static_cast<long long>(row_id), header_->cache_id,
@@ -78,21 +90,28 @@ int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want 
     if (answer.code == 0) return still_ours();
     // A refusal may be the answer to another thread's wish: of the other kind (chunks is 0 for a level), or larger.
     if (want.extent ? answer.chunks == 0 || answer.chunks > want.chunks : answer.chunks != 0) return still_ours();
-    return refused(want, answer, row_id);
+    const uint64_t cause = slot_->full_cause.load(std::memory_order_relaxed);
+    return refused(want, answer, static_cast<uint32_t>(cause), row_id);
 }
 
 // In a cache that spills: a row that would have to wait for memory goes to the file while an extent for stubs is under
 // way, for nobody could tell the two apart.
 int Writer::full_but_for_stubs(const Row &row) const {
-    return fail(CACHE_EFULL, "cache %u of session %u is full: there is memory for the stub of row %lld, not for itself",
-                header_->cache_id, header_->session_id, static_cast<long long>(row.row_id));
+    return full_of(CACHE_FULL_SIZE, fail(CACHE_EFULL,
+                                         "cache %u of session %u is full: there is memory for the stub of row %lld, "
+                                         "not for itself",
+                                         header_->cache_id, header_->session_id, static_cast<long long>(row.row_id)));
 }
 
 int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline) {
-    if (int rc = still_ours(); rc != 0) return rc;
-    if (stub_ordered_ && !row.stub()) return full_but_for_stubs(row);
     const uint64_t bytes = uint64_t{units_of(row, 0)} * kUnitBytes;
     const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes), row.stub()};
+    // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
+    const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
+    const bool full = known != 0 && want.chunks >= known;
+    if (row.may_spill && (full || stub_ordered_)) return CACHE_EFULL; // each row that spills comes by here
+    if (int rc = still_ours(); rc != 0) return rc;
+    if (stub_ordered_ && !row.stub()) return full_but_for_stubs(row);
     if (row.stub()) {
         const bool alone = rows_waiting_ == 0;
         stub_ordered_ = true;
@@ -101,9 +120,10 @@ int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, c
         if (rc != 0) stub_ordered_ = false;
         return rc;
     }
-    // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
-    const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
-    if (known != 0 && want.chunks >= known) return refused(want, {CACHE_EFULL, want.chunks}, row.row_id);
+    if (full) {
+        const uint64_t cause = header_->refused_cause.load(std::memory_order_relaxed); // the hint's
+        return refused(want, {CACHE_EFULL, want.chunks}, static_cast<uint32_t>(cause), row.row_id);
+    }
     rows_waiting_++;
     const int rc = wait_answer(lock, seen, want, row.row_id, deadline);
     rows_waiting_--;

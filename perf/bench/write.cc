@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing (rows W1, W2 and W3 of the targets). W1 is the put alone: bursts that fit into the memory granted by then,
-// beside memcpy into memory that is there. W2 is a whole first epoch: a fresh cache, every row, no pause, beside making
-// the pages of the server's own backing and memcpy. W3 counts the page faults of W2's writing process.
+// beside memcpy into memory that was written before (the floor) and into memory as fresh as the cache's (fresh). W2 is a
+// whole first epoch: a fresh cache, every row, no pause, beside making the pages of the server's own backing and memcpy.
+// W3 counts the page faults of W2's writing process.
 #include "perf/bench/cache_store.h"
 #include "perf/bench/lmdb_store.h"
 #include "perf/bench/plain_store.h"
@@ -96,6 +97,27 @@ void plain_bursts(benchmark::State &state, const Workload &w) {
     state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(burst));
 }
 
+// The same into memory that was made but never touched, which is what a put writes to.
+void fresh_bursts(benchmark::State &state, const Workload &w) {
+    Source source(w);
+    std::unique_ptr<RegionFloor> region;
+    const size_t burst = burst_rows(w);
+    size_t at = w.rows;
+    for (auto _ : state) {
+        if (at + burst > w.rows) {
+            region.reset();
+            region = std::make_unique<RegionFloor>(w.bytes());
+            at = 0;
+        }
+        const auto start = Clock::now();
+        for (size_t i = 0; i < burst; ++i)
+            memcpy(region->data() + (at + i) * w.row_bytes, source.next(), w.row_bytes);
+        state.SetIterationTime(seconds_since(start));
+        at += burst;
+    }
+    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(burst));
+}
+
 // LMDB in one transaction. `whole`: with making the store.
 template <bool whole> void lmdb_epoch(benchmark::State &state, const Workload &w) {
     Source source(w);
@@ -158,6 +180,7 @@ void register_writing() {
         add("W1/put", w, bursts<put_one>)->UseManualTime();
         add("W1/reserve", w, bursts<reserve_one>)->UseManualTime();
         add("W1/floor", w, plain_bursts)->UseManualTime();
+        add("W1/fresh", w, fresh_bursts)->UseManualTime();
         add("W1/lmdb", w, lmdb_epoch<false>)->UseManualTime();
         add("W2/epoch", w, epoch)->UseManualTime();
         add("W2/floor", w, floor_epoch)->UseManualTime();
