@@ -28,13 +28,13 @@ const libcache::Backing &backing_of_the_server() {
 
 } // namespace
 
-RegionFloor::RegionFloor(size_t bytes) {
+RegionFloor::RegionFloor(size_t bytes, bool present) {
     using namespace libcache;
     const Geometry geometry = Geometry::for_limit(bytes + kHugeBytes, backing_of_the_server().huge());
     Fd file;
     must_do(backing_of_the_server().make_region(geometry.region_bytes, &file));
     must_do(window_.map(file.get(), geometry, 0, (bytes + kChunkBytes - 1) / kChunkBytes));
-    must_do(populate(window_.address(), window_.bytes()));
+    if (present) must_do(populate(window_.address(), window_.bytes()));
 }
 
 } // namespace bench

@@ -9,7 +9,8 @@ namespace bench {
 
 class RegionFloor {
   public:
-    explicit RegionFloor(size_t bytes); // of a fresh anonymous file, all present; throws std::runtime_error
+    // Of a fresh anonymous file; `present`: every page is made now. Throws std::runtime_error.
+    explicit RegionFloor(size_t bytes, bool present = true);
     char *data() const { return window_.address(); }
 
   private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing (rows W1, W2 and W3 of the targets). W1 is the put alone: bursts that fit into the memory granted by then,
-// beside memcpy into memory that was written before (the floor) and into memory as fresh as the cache's (fresh). W2 is a
-// whole first epoch: a fresh cache, every row, no pause, beside making the pages of the server's own backing and memcpy.
-// W3 counts the page faults of W2's writing process.
+// beside memcpy into memory that was written before (the floor) and into memory as fresh as the cache's (fresh). W2 is
+// a whole first epoch: a fresh cache, every row, no pause, beside making the pages of the server's own backing and
+// memcpy. W3 counts the page faults of W2's writing process.
 #include "perf/bench/cache_store.h"
 #include "perf/bench/lmdb_store.h"
 #include "perf/bench/plain_store.h"
