@@ -18,6 +18,7 @@
 #include <system_error>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
 
 #define LIBCACHE_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -495,9 +496,9 @@ LIBCACHE_EXPORT int64_t cache_scan(cache *handle, uint64_t *cursor, int64_t *ids
 
 LIBCACHE_EXPORT int cache_view_release(cache_view *view) noexcept {
     if (view == nullptr || view->cache == nullptr) return 0;
-    if (view->reserved[5] != 0) release_image(*view);
-    view->cache = nullptr;
-    return 0;
+    const bool has_image = view->reserved[5] != 0;
+    cache *const handle = const_cast<cache *>(std::exchange(view->cache, nullptr));
+    return has_image ? release_image(*handle, *view) : 0; // the last call: the usual release needs no frame
 }
 
 LIBCACHE_EXPORT int cache_view_columns(const cache_view *view) noexcept {
@@ -552,6 +553,9 @@ LIBCACHE_EXPORT const char *cache_strerror(int code) noexcept {
 }
 LIBCACHE_EXPORT const char *cache_last_error(void) noexcept {
     return last_error();
+}
+LIBCACHE_EXPORT uint32_t cache_full_cause(void) noexcept {
+    return full_cause();
 }
 LIBCACHE_EXPORT const char *cache_version(void) noexcept {
     return "1.0.0";

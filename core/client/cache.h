@@ -164,7 +164,7 @@ int64_t scan_rows(cache &handle, uint64_t *cursor, int64_t *ids, size_t n);
 uint32_t view_columns(const cache_view &view);
 int view_column(const cache_view &view, uint32_t i, cache_column *column);
 // Frees what a view of a spilled row shows.
-void release_image(const cache_view &view);
+int release_image(cache &handle, const cache_view &view); // 0
 
 int begin_build(cache &handle, int64_t *resume_at);
 int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, int64_t *row_id);

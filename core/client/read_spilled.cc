@@ -91,11 +91,12 @@ int64_t get_spilled_rows(cache &handle, std::vector<SpilledRow> &rows, size_t n,
     return static_cast<int64_t>(reads.size());
 }
 
-void release_image(const cache_view &view) {
+int release_image(cache &handle, const cache_view &view) {
     auto *const image = reinterpret_cast<SpilledImage *>(view.reserved[5]);
     // A parent's image in a forked child stays: it goes with the process.
-    SpilledImages &images = const_cast<cache *>(view.cache)->images();
+    SpilledImages &images = handle.images();
     if (image->list == &images) images.release(image);
+    return 0;
 }
 
 } // namespace libcache
