@@ -16,6 +16,7 @@
 #include <new>
 #include <sys/syscall.h>
 #include <system_error>
+#include <tuple>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -199,7 +200,10 @@ int make_session(cache_client &client, const char *name, uint32_t flags, uint32_
     return rc;
 }
 
-// What is live comes first, then what was destroyed and is still mapped.
+constexpr uint32_t kMostDestroyed = 1 << 16; // more than a server can have
+
+// What is live comes first, in order, then what was destroyed and is still mapped. Whatever the server answers, it
+// ends.
 int list_all(cache_client &client, cache_list_callback callback, void *argument) {
     wire::List last{};
     for (int calls = 0;;) {
@@ -213,6 +217,13 @@ int list_all(cache_client &client, cache_list_callback callback, void *argument)
         }
         if (rc != 0) return rc;
         const wire::Entry &entry = message.u.entry;
+        if (last.started == 1 && std::tie(entry.session_id, entry.cache_id) <= std::tie(last.session_id, last.cache_id))
+            return fail(CACHE_EVERSION,
+                        "the server's listing does not go on after cache %u of session %u: use server and library of "
+                        "one build",
+                        last.cache_id, last.session_id);
+        // A server that knows no listing of destroyed caches answers with live ones.
+        if (last.started == wire::kListDestroyed && (entry.state != 2 || last.reserved == kMostDestroyed)) return calls;
         cache_stats stats;
         char name[sizeof entry.name];
         stats_of(entry, &stats);
@@ -541,6 +552,11 @@ LIBCACHE_EXPORT int cache_append(cache *handle, const cache_column *columns, uin
 LIBCACHE_EXPORT int cache_build_done(cache *handle) noexcept {
     if (handle == nullptr) return null_argument("handle");
     return guarded([&] { return end_build(*handle); });
+}
+
+LIBCACHE_EXPORT int cache_build_leave(cache *handle) noexcept {
+    if (handle == nullptr) return null_argument("handle");
+    return guarded([&] { return leave_build(*handle); });
 }
 
 LIBCACHE_EXPORT int cache_build_wait(cache *handle, int64_t timeout_ms) noexcept {

@@ -63,6 +63,16 @@ enum cache_error {
     CACHE_ELIMIT = -1016     /* a fixed limit is reached (sessions, caches, writers, descriptors); it is named */
 };
 
+/* What a CACHE_EFULL was for want of. The comment says who can make room. */
+enum cache_cause {
+    CACHE_FULL_UNKNOWN = 0,    /* the thread's last failure was no CACHE_EFULL, or the server is too old to say */
+    CACHE_FULL_SIZE = 1,       /* the cache's own limit: cache_options.memory_limit_bytes */
+    CACHE_FULL_SERVER = 2,     /* what all caches of the server may hold together: destroy others */
+    CACHE_FULL_MEMORY = 3,     /* the machine or a cgroup has no more than the headroom left: others have taken it */
+    CACHE_FULL_DISK = 4,       /* the file system of the spill folder */
+    CACHE_FULL_SPILL_LIMIT = 5 /* the server's --spill_limit */
+};
+
 /* Element types of a column. The values are part of the ABI. CACHE_BYTES and CACHE_STRING (UTF-8) count in bytes:
  * their shape is what the caller says, with the product equal to the number of bytes. */
 enum cache_dtype {
@@ -362,7 +372,8 @@ int cache_schema_get(cache *handle, char *buffer, size_t *bytes) CACHE_NOEXCEPT;
  * holes; rows are readable at once. *resume_at: the next id, i.e. how many rows a former builder, which may have been
  * killed, has appended: skip so many in the source. Returns 0; 1 if the build is done (*resume_at rows are there); the
  * builder itself may call again. CACHE_EBUILDING: another process builds: read along, or cache_build_wait. A process
- * stops being the builder with cache_build_done, with its last cache_close and when it ends. A forked child is not. */
+ * stops being the builder with cache_build_done, cache_build_leave, its last cache_close and when it ends. A forked
+ * child is not the builder. */
 int cache_build_begin(cache *handle, int64_t *resume_at) CACHE_NOEXCEPT;
 
 /* Stores a row under the next id and tells it (row_id may be NULL). Threads of the builder may call at once. On
@@ -371,6 +382,10 @@ int cache_append(cache *handle, const cache_column *columns, uint32_t n_columns,
 
 /* Says that the source has ended. CACHE_EINVAL: this process does not build. */
 int cache_build_done(cache *handle) CACHE_NOEXCEPT;
+
+/* Stops building before the end, e.g. after CACHE_EFULL: rows that are there stay, and whoever calls cache_build_begin
+ * next, which may be this process, goes on after them. CACHE_EINVAL: this process does not build. */
+int cache_build_leave(cache *handle) CACHE_NOEXCEPT;
 
 /* Waits until the build is done: 0. CACHE_ETIMEOUT after timeout_ms (< 0: for ever). CACHE_EBUILDING: it is not done
  * and nobody builds: take over with cache_build_begin. CACHE_EGONE, CACHE_ESERVER. */
@@ -383,6 +398,9 @@ const char *cache_strerror(int code) CACHE_NOEXCEPT;
 
 /* This thread's last failure as one sentence; "" if there was none. Valid until this thread's next call. */
 const char *cache_last_error(void) CACHE_NOEXCEPT;
+
+/* What this thread's last failure, a CACHE_EFULL, was for want of: enum cache_cause. */
+uint32_t cache_full_cause(void) CACHE_NOEXCEPT;
 
 /* "1.0.0": the library in use, which may be newer than this header. */
 const char *cache_version(void) CACHE_NOEXCEPT;

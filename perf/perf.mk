@@ -13,6 +13,7 @@ BENCH_FLAGS ?= --benchmark_repetitions=5 --benchmark_enable_random_interleaving=
 perf_support_obj := $(call objects,$(wildcard perf/support/*.cc))
 cache_perf_obj := $(call objects,$(wildcard perf/cache_perf/*.cc))
 bench_obj := $(call objects,$(wildcard perf/bench/*.cc))
+bench_spill_obj := $(call objects,$(wildcard perf/spill/*.cc) $(patsubst %,perf/bench/%.cc,cache_store plain_store workload) core/spill/ring.cc)
 # What makes the server's pages, for the floor of a first epoch, and parts measured by themselves.
 bench_core_obj := $(call objects,core/shm/backing.cc core/shm/region.cc core/store/row.cc core/common/error.cc core/control/socket.cc)
 
@@ -26,6 +27,9 @@ $(BIN)/cache_perf: $(cache_perf_obj) $(perf_support_obj) $(LIB)/libcache.so
 $(PERF)/bench: $(bench_obj) $(perf_support_obj) $(bench_core_obj) $(LIB)/libcache.so
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lbenchmark -llmdb -Wl,-rpath,'$$ORIGIN/../lib'
+$(PERF)/bench_spill: $(bench_spill_obj) $(perf_support_obj) $(LIB)/libcache.so
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lbenchmark -luring -Wl,-rpath,'$$ORIGIN/../lib'
 $(PERF)/row_calls: $(OBJ)/perf/syscalls/row_calls.o $(LIB)/libcache.so
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -Wl,-rpath,'$$ORIGIN/../lib'

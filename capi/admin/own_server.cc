@@ -73,6 +73,13 @@ OwnServer::OwnServer(const Arguments &arguments, const Signals &signals) : OwnSe
     throw Failure("The server for --run did not start:\n" + output_->text());
 }
 
+// Nothing of it is left: its log is for whoever wants to know why it did not end well. A log on a port that was asked
+// for may tell of other servers too.
+OwnServer::~OwnServer() {
+    stop();
+    if (ended_well_ && !log_path_.empty()) unlink(log_path_.c_str());
+}
+
 void OwnServer::stop() {
     if (has_ended()) return;
     kill(pid_, SIGTERM);
@@ -102,6 +109,7 @@ bool OwnServer::start(const Arguments &arguments) {
                           output_->text());
     }
     output_->end(); // the rest is in its log file
+    if (!arguments.port_given && !interrupted_) log_path_ = Connection(port_).server_info().log_path;
     return true;
 }
 
@@ -115,7 +123,11 @@ bool OwnServer::serves() const {
 }
 
 bool OwnServer::has_ended() {
-    if (pid_ != 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = 0;
+    int status = 0;
+    if (pid_ != 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = 0;
+        ended_well_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
     return pid_ == 0;
 }
 

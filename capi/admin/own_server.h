@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace admin {
 
@@ -16,7 +17,7 @@ class OwnServer {
   public:
     // Returns when it serves, or when a signal other than SIGCHLD came: see interrupted(). Throws Failure.
     OwnServer(const Arguments &arguments, const Signals &signals);
-    ~OwnServer() { stop(); }
+    ~OwnServer();
     OwnServer(const OwnServer &) = delete;
     OwnServer &operator=(const OwnServer &) = delete;
 
@@ -33,6 +34,8 @@ class OwnServer {
 
     const Signals &signals_;
     std::unique_ptr<Capture> output_; // what it said on stdout and stderr
+    std::string log_path_;            // "": it has not served
+    bool ended_well_ = false;
     unsigned port_ = 0;
     pid_t pid_ = 0; // 0: it has ended
     std::optional<int> interrupted_;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,9 +60,9 @@ pid_t start_process(const std::vector<std::string> &words, const std::function<v
     throw CannotRun(words[0], error);
 }
 
-// A kernel before 5.11 refuses; then it inherits them, as any program does.
+// A kernel before 5.11 refuses; then it inherits them, as any program does. No function of glibc's before 2.34.
 void leave_descriptors_behind() {
-    (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    (void)syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 }
 
 int wait_process(pid_t pid) {

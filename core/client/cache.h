@@ -169,6 +169,7 @@ int release_image(cache &handle, const cache_view &view); // 0
 int begin_build(cache &handle, int64_t *resume_at);
 int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, int64_t *row_id);
 int end_build(cache &handle);
+int leave_build(cache &handle);
 int wait_build(cache &handle, int64_t timeout_ms);
 
 int64_t check_cache(cache &handle, uint32_t flags, cache_check_callback report, void *argument);

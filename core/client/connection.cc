@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 namespace libcache {
 namespace {
@@ -30,7 +32,7 @@ int refused(const wire::Message &reply) {
     if (code > CACHE_EINVAL || code < CACHE_EINVAL - 998) // not of libcache's range
         return fail(CACHE_EVERSION, "the server answered with status %d, which is none of libcache's", code);
     if (reply.text[0] == 0) return fail(code, "the server gave no reason: %s", code_text(code));
-    return fail(code, "%s", reply.text);
+    return full_of(reply.header.full_cause, fail(code, "%s", reply.text));
 }
 
 void fill_hello(wire::Hello &hello) {
@@ -38,6 +40,10 @@ void fill_hello(wire::Hello &hello) {
              CACHE_VERSION_PATCH);
     const ssize_t n = readlink("/proc/self/exe", hello.program, sizeof hello.program - 1);
     hello.program[n > 0 ? n : 0] = 0;
+}
+
+size_t page_bytes() {
+    return static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 bool is(const wire::Message &message, wire::Type type) {
@@ -64,6 +70,7 @@ Connection::~Connection() {
         return;
     }
     if (socket_) forget_in_child(socket_.get());
+    forget_witness();
 }
 
 int Connection::no_server(int error) const {
@@ -89,12 +96,37 @@ int Connection::check_folder() const {
     return 0;
 }
 
-// Another user's server, which may admit this user by a group, is trusted where nobody else could have put its socket.
-static bool is_folder_of(uid_t user, const std::string &socket_path) {
+static bool is_my_group(gid_t group) {
+    if (group == getegid()) return true;
+    std::vector<gid_t> mine(static_cast<size_t>(std::max(getgroups(0, nullptr), 0)));
+    const int n = getgroups(static_cast<int>(mine.size()), mine.data());
+    return n > 0 && std::find(mine.begin(), mine.begin() + n, group) != mine.begin() + n;
+}
+
+// The marks that --group leaves: a socket for a group of ours, of that user, where nobody else could have put it.
+static bool admits_my_group(uid_t user, const std::string &socket_path) {
     const size_t slash = socket_path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : socket_path.substr(0, slash + 1);
-    struct stat st {};
-    return stat(folder.c_str(), &st) == 0 && st.st_uid == user && (st.st_mode & 0022) == 0;
+    struct stat in {
+    }, at{};
+    return stat(folder.c_str(), &in) == 0 && in.st_uid == user && (in.st_mode & 0022) == 0 &&
+           lstat(socket_path.c_str(), &at) == 0 && S_ISSOCK(at.st_mode) && at.st_uid == user &&
+           (at.st_mode & 0060) == 0060 && is_my_group(at.st_gid);
+}
+
+// Whom this process believes: rows of a server are what its users compute with. Also where LIBCACHE_DIR or socket_path
+// names the place: somebody else may have chosen those.
+int Connection::check_server() const {
+    ucred server{};
+    socklen_t length = sizeof server;
+    if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) != 0)
+        return fail(CACHE_EPERM, "it cannot be told whose server is at %s: %s", config_.socket_path.c_str(),
+                    strerror(errno));
+    if (server.uid == geteuid() || server.uid == 0 || admits_my_group(server.uid, config_.socket_path)) return 0;
+    return fail(CACHE_EPERM,
+                "the server at %s belongs to user %u, this process to user %u, and it was not started for a group of "
+                "this user (--group): start one of your own, or unset LIBCACHE_DIR if that led here",
+                config_.socket_path.c_str(), server.uid, geteuid());
 }
 
 int Connection::connect() {
@@ -103,12 +135,7 @@ int Connection::connect() {
     for (bool hung_up = false;;) {
         socket_ = connect_unix(config_.socket_path, config_.timeout_ns);
         if (!socket_) return no_server(errno);
-        ucred server{};
-        socklen_t length = sizeof server;
-        if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) == 0 && server.uid != geteuid() &&
-            !is_folder_of(server.uid, config_.socket_path))
-            return fail(CACHE_EPERM, "the server at %s belongs to user %u, this process to user %u",
-                        config_.socket_path.c_str(), server.uid, geteuid());
+        if (int rc = check_server(); rc != 0) return rc;
         gone_.store(false, std::memory_order_relaxed);
         bool again = false;
         const int rc = greet(deadline, &again);
@@ -131,16 +158,32 @@ int Connection::greet(int64_t deadline, bool *again) {
     fill_header(message, wire::Type::Hello, 0, 0);
     fill_hello(message.u.hello);
     if (int rc = send(message); rc != 0) return *again = rc == CACHE_ESERVER, rc;
-    for (;;) {
-        if (int rc = receive(&message, nullptr, deadline); rc != 0) return *again = rc == CACHE_ESERVER, rc;
+    for (Fd fds[2];;) {
+        if (int rc = receive(&message, fds, deadline); rc != 0) return *again = rc == CACHE_ESERVER, rc;
         if (message.header.status != 0) return refused(message);
         generation_.store(message.header.generation, std::memory_order_relaxed);
         // RESUME takes the place of WELCOME when the broker died after the keeper had the connection.
         if (is(message, wire::Type::Welcome) || is(message, wire::Type::Resume)) return 0;
         if (!is(message, wire::Type::Prove)) continue;
         fill_header(message, wire::Type::Prove, 0, message.header.generation);
+        message.u.prove = {fds[0] && keep_witness(fds[0]), 0};
+        fds[0].reset();
         if (int rc = send(message, true); rc != 0) return *again = rc == CACHE_ESERVER, rc;
     }
+}
+
+// The server learns by a lease on this file when nobody maps it any more. A forked child is another client.
+bool Connection::keep_witness(const Fd &file) {
+    forget_witness();
+    void *const page = mmap(nullptr, page_bytes(), PROT_READ, MAP_SHARED, file.get(), 0);
+    if (page == MAP_FAILED) return false;
+    witness_ = page;
+    return true;
+}
+
+void Connection::forget_witness() {
+    if (witness_ != nullptr) munmap(witness_, page_bytes());
+    witness_ = nullptr;
 }
 
 int Connection::gone() {

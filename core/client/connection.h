@@ -53,7 +53,10 @@ class Connection final : public BrokerLink {
     explicit Connection(ClientConfig config) : config_(std::move(config)), process_(&this_process()) {}
     int connect();
     int check_folder() const;
+    int check_server() const;
     int greet(int64_t deadline, bool *again);
+    bool keep_witness(const Fd &file);
+    void forget_witness();
     int receive(wire::Message *reply, Fd *fds, int64_t deadline);
     int await_reply(wire::Message &message, Fd *fds, int64_t deadline);
     int failed(const char *what) const;
@@ -66,6 +69,7 @@ class Connection final : public BrokerLink {
     const ClientConfig config_;
     const Process *const process_;
     Fd socket_;
+    void *witness_ = nullptr; // mapped as long as this process may write: what the server watches without a pidfd
     std::mutex request_mutex_;
     uint64_t next_number_ = 1;
     std::atomic<uint64_t> generation_{

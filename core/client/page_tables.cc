@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/page_tables.h"
 
+#include "core/common/page.h"
+
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -10,16 +12,16 @@
 namespace libcache {
 namespace {
 
-constexpr uint64_t kTable = 4096, kTableSpan = 2 << 20, kMiddleSpan = 1 << 30;
-
-uint64_t tables(uint64_t resident, uint64_t huge) {
+// A table is a page of 8-byte entries, one for each page, or for each table of the level below.
+uint64_t tables(uint64_t table, uint64_t resident, uint64_t huge) {
+    const uint64_t span = table * (table / 8), middle_span = span * (table / 8);
     const uint64_t small = resident - (huge < resident ? huge : resident);
-    return ((small + kTableSpan - 1) / kTableSpan + (resident + kMiddleSpan - 1) / kMiddleSpan) * kTable;
+    return ((small + span - 1) / span + (resident + middle_span - 1) / middle_span) * table;
 }
 
 } // namespace
 
-int64_t page_table_bytes_in(std::istream &smaps, uint64_t address) {
+int64_t page_table_bytes_in(std::istream &smaps, uint64_t address, uint64_t page) {
     std::map<std::string, uint64_t> of_file; // device and inode -> bytes of tables
     std::string line, file, ours;
     uint64_t resident = 0;
@@ -32,7 +34,7 @@ int64_t page_table_bytes_in(std::istream &smaps, uint64_t address) {
         } else if (sscanf(line.c_str(), "Rss: %" SCNu64 " kB", &kib) == 1) {
             resident = kib * 1024;
         } else if (sscanf(line.c_str(), "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1) { // comes after Rss
-            of_file[file] += tables(resident, kib * 1024);
+            of_file[file] += tables(page, resident, kib * 1024);
         }
     }
     const auto found = of_file.find(ours);
@@ -41,7 +43,7 @@ int64_t page_table_bytes_in(std::istream &smaps, uint64_t address) {
 
 int64_t page_table_bytes(const void *address) {
     std::ifstream smaps("/proc/self/smaps");
-    return page_table_bytes_in(smaps, reinterpret_cast<uintptr_t>(address));
+    return page_table_bytes_in(smaps, reinterpret_cast<uintptr_t>(address), page_bytes());
 }
 
 } // namespace libcache

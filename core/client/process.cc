@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/process.h"
 
+#include "core/common/page.h"
+
 #include <atomic>
 #include <new>
 #include <pthread.h>
@@ -41,9 +43,9 @@ void in_child() {
 }
 
 ProcessWord *make_page() {
-    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page = mmap(nullptr, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) throw std::bad_alloc();
-    madvise(page, 4096, MADV_WIPEONFORK);
+    madvise(page, page_bytes(), MADV_WIPEONFORK);
     page_word = new (page) ProcessWord(nullptr);
     pthread_atfork(nullptr, nullptr, in_child);
     return page_word;

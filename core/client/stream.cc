@@ -19,6 +19,25 @@ bool built(const cache &handle) {
     return handle.header()->built.load(std::memory_order_acquire) != 0;
 }
 
+// What this process writes with, if it is the builder.
+int builder_of(cache &handle, WriterUse **use) {
+    if (!handle.live()) return handle.gone();
+    *use = handle.writer_if_any();
+    if (*use != nullptr && (*use)->build_term.load(std::memory_order_relaxed) != 0) return 0;
+    return fail(CACHE_EINVAL, "this process does not build cache %u of session %u: cache_build_begin comes first",
+                handle.open->id.cache_id, handle.open->id.session_id);
+}
+
+// BuildDone or BuildLeave: this process is not the builder after it.
+int tell_builder(cache &handle, WriterUse &use, wire::Type type) {
+    wire::Message message{};
+    message.u.build.term = use.build_term.load(std::memory_order_relaxed);
+    use.writer->end_appends(message.u.build.term);
+    const int rc = use.request(type, handle.config.timeout_ns, message);
+    if (rc == 0) use.build_term.store(0, std::memory_order_relaxed);
+    return rc;
+}
+
 } // namespace
 
 int begin_build(cache &handle, int64_t *resume_at) {
@@ -41,19 +60,20 @@ int begin_build(cache &handle, int64_t *resume_at) {
 }
 
 int end_build(cache &handle) {
-    if (!handle.live()) return handle.gone();
-    WriterUse *const use = handle.writer_if_any();
-    const uint64_t term = use != nullptr ? use->build_term.load(std::memory_order_relaxed) : 0;
-    if (term == 0)
-        return fail(CACHE_EINVAL, "this process does not build cache %u of session %u: cache_build_begin comes first",
-                    handle.open->id.cache_id, handle.open->id.session_id);
-    if (use->spiller)
-        if (int rc = use->spiller->flush(); rc != 0) return rc; // a build is not done while rows of it are lost
-    wire::Message message{};
-    message.u.build.term = term;
-    const int rc = use->request(wire::Type::BuildDone, handle.config.timeout_ns, message);
-    if (rc == 0) use->build_term.store(0, std::memory_order_relaxed);
-    return rc;
+    WriterUse *use = nullptr;
+    if (int rc = builder_of(handle, &use); rc != 0) return rc;
+    if (use->spiller) // a build is not done while rows of it are lost, whoever has been told before
+        if (int rc = use->spiller->flush_stream(); rc != 0) return rc;
+    return tell_builder(handle, *use, wire::Type::BuildDone);
+}
+
+int leave_build(cache &handle) {
+    WriterUse *use = nullptr;
+    if (int rc = builder_of(handle, &use); rc != 0) return rc;
+    // Rows that are being written to disk have ids already: they come before those of the next builder, or never.
+    const int flushed = use->spiller ? use->spiller->flush_stream() : 0;
+    const int left = tell_builder(handle, *use, wire::Type::BuildLeave);
+    return left != 0 ? left : flushed;
 }
 
 int wait_build(cache &handle, int64_t timeout_ms) {

@@ -181,6 +181,9 @@ int append_row(cache &handle, const cache_column *columns, uint32_t n_columns, i
         const int appended = use->writer->append(place, term, row_id);
         if (appended != Writer::kBehind) return appended;
         use->spiller->drain(); // another thread's rows, which were promised ids
+        if (!use->spiller->has_stream()) continue;
+        use->writer->give_back(place); // one of them has failed, or more have come
+        return use->spiller->append(spill_row(handle, row, columns), term, row_id);
     }
 }
 

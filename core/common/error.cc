@@ -12,6 +12,7 @@ struct LastError {
     char text[640] = "";
     int64_t missed_row = -1; // >= 0: the last failure was a miss, not yet worded
     uint32_t session_id = 0, cache_id = 0;
+    uint32_t cause = CACHE_FULL_UNKNOWN;
 };
 thread_local constinit LastError last;
 
@@ -23,7 +24,17 @@ int fail(int code, const char *format, ...) {
     vsnprintf(last.text, sizeof last.text, format, arguments);
     va_end(arguments);
     last.missed_row = -1;
+    last.cause = CACHE_FULL_UNKNOWN;
     return code;
+}
+
+int full_of(uint32_t cause, int code) {
+    if (code == CACHE_EFULL && cause <= CACHE_FULL_SPILL_LIMIT) last.cause = cause; // it may come from another process
+    return code;
+}
+
+uint32_t full_cause() {
+    return last.missed_row < 0 ? last.cause : uint32_t{CACHE_FULL_UNKNOWN};
 }
 
 int note_miss(int64_t row_id, uint32_t session_id, uint32_t cache_id) {
@@ -33,13 +44,14 @@ int note_miss(int64_t row_id, uint32_t session_id, uint32_t cache_id) {
     return CACHE_ENOTFOUND;
 }
 
-KeepError::KeepError() : missed_row_(last.missed_row) {
+KeepError::KeepError() : missed_row_(last.missed_row), cause_(last.cause) {
     memcpy(text_, last.text, sizeof text_);
 }
 
 KeepError::~KeepError() {
     memcpy(last.text, text_, sizeof text_);
     last.missed_row = missed_row_;
+    last.cause = cause_;
 }
 
 const char *last_error() {
@@ -47,6 +59,7 @@ const char *last_error() {
         snprintf(last.text, sizeof last.text, "row %lld is not in cache %u of session %u",
                  static_cast<long long>(last.missed_row), last.cache_id, last.session_id);
         last.missed_row = -1;
+        last.cause = CACHE_FULL_UNKNOWN;
     }
     return last.text;
 }

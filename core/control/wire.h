@@ -17,7 +17,8 @@ inline constexpr uint32_t kMessageBytes = 2048;
 
 enum class Type : uint32_t {
     Hello = 1,          // C: first message. Reply: Prove or, with status 0, Welcome
-    Prove = 2,          // B: asks for Prove with SCM_CREDENTIALS (where SO_PEERPIDFD is missing); C: sends it
+    Prove = 2,          // B: asks for Prove with SCM_CREDENTIALS (where SO_PEERPIDFD is missing); C: sends it. With a
+                        // descriptor, of a witness: no pidfd is to be had. C maps it, closes it and says so: u.prove
     Welcome = 3,        // B: the connection stands, and is in the keeper's hands
     Resume = 4,         // B: a new broker serves; generation is new; repeat what is unanswered
     SessionCreate = 5,  // -> u.session
@@ -36,6 +37,7 @@ enum class Type : uint32_t {
     BuildDone = 17,  // u.build -> status. Done already, by whomever: 0
     SpillGrant = 18, // u.spill (attached): file space -> u.spill, the segment run now GRANTED to this slot. A run that
                      // is GRANTED to it already and long enough is told again
+    BuildLeave = 19, // u.build -> status. Not this slot's term (any more): 0
 };
 
 struct Header {
@@ -46,13 +48,17 @@ struct Header {
     uint64_t number;                       // of the request; a reply repeats it
     uint64_t generation;                   // of the broker, as the sender last saw it
     uint32_t repeated;                     // 1: sent before, to a broker that has ended
-    uint32_t reserved[7];
+    uint32_t full_cause;                   // replies with CACHE_EFULL: enum cache_cause
+    uint32_t reserved[6];
 };
 static_assert(sizeof(Header) == 64);
 
 struct Hello {
     char program[256], version[32];
 }; // path of the executable, "1.0.0"
+struct Prove {
+    uint32_t witnessed, reserved; // 1: the witness is mapped and closed
+};
 struct Welcome {
     uint64_t conn_id, server_id;
     uint32_t port, reserved;
@@ -125,6 +131,7 @@ struct Message {
     Header header;
     union Body {
         Hello hello;
+        Prove prove;
         Welcome welcome;
         Session session;
         Open open;

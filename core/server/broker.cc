@@ -63,7 +63,7 @@ int Broker::take_over() {
             Connection &connection = connections_[entry.id];
             connection.id = entry.id;
             connection.socket = std::move(fds[0]);
-            if (entry.n_fds > 1) connection.pidfd = std::move(fds[1]);
+            if (entry.n_fds > 1) (connection.pidfd) = std::move(fds[1]);
             connection.stage = Stage::Up; // deposited after its handshake only
             break;
         }
@@ -108,7 +108,7 @@ int Broker::start_services() {
     epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
     if (!signals_ || !epoll_) return fail(CACHE_EIO, "signalfd or epoll failed: %s", strerror(errno));
     find_socket(server_.config().folder, server_.config().port, &socket_.device, &socket_.inode);
-    watch(socket_.listener.get(), kListener, 0);
+    start_listening();
     if (keeper_.alive()) watch(keeper_.fd(), kKeeper, 0);
     watch(signals_.get(), kSignals, 0);
     watch(populator_->readable(), kJobs, 0);
@@ -154,11 +154,21 @@ void Broker::unwatch(int fd) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+void Broker::start_listening() {
+    if (!listening_) watch(socket_.listener.get(), kListener, 0);
+    listening_ = true;
+}
+
+void Broker::stop_listening() {
+    if (listening_) unwatch(socket_.listener.get());
+    listening_ = false;
+}
+
 void Broker::watch_socket(const Connection &connection) {
     watch(connection.socket.get(), kSocket, connection.id);
 }
 void Broker::watch_process(const Connection &connection) {
-    watch(connection.pidfd.get(), kProcess, connection.id);
+    if (connection.pidfd) watch(connection.pidfd.get(), kProcess, connection.id);
 }
 
 void Broker::loop() {
@@ -233,7 +243,10 @@ void Broker::mind_headroom() {
 
 void Broker::housekeeping() {
     next_check_ns_ = now_ns() + kCheckEvery;
+    look_at_witnesses();
     drop_idle();
+    start_listening();
+    if (!crowded(connections_.size() + 1)) crowd_told_ = false;
     if (const uint64_t ttl = server_.config().idle_ttl_ns; ttl != 0) caches_->drop_expired(static_cast<int64_t>(ttl));
     if (ledger_->missing() == 0) short_of_memory_ = false;
     check_socket();
@@ -259,9 +272,9 @@ void Broker::check_socket() {
     listener_id_ = server_->header.next_object_id.fetch_add(1, std::memory_order_relaxed); // one broker at a time
     keeper_.deposit(HeldKind::Listener, listener_id_, fresh.listener.get());
     keeper_.forget(HeldKind::Listener, old_id);
-    unwatch(socket_.listener.get());
+    stop_listening();
     socket_ = std::move(fresh);
-    watch(socket_.listener.get(), kListener, 0);
+    start_listening();
     log_line(LogLevel::Warning, "the server's socket was removed; it is made anew at %s",
              socket_path(config.folder, config.port).c_str());
 }

@@ -29,6 +29,7 @@ class Broker {
     struct Connection {
         uint64_t id = 0;
         Fd socket, pidfd;
+        Fd witness; // where no pidfd is to be had: witness.cc
         int32_t pid = 0;
         uint64_t start_time = 0;
         Stage stage = Stage::Hello;
@@ -54,6 +55,7 @@ class Broker {
     Fd tcp_, epoll_, signals_;
     std::map<uint64_t, Connection> connections_;
     std::vector<WaitingOpen> waiting_opens_, waiting_spills_;
+    std::vector<wire::Entry> destroyed_;                             // of the listing under way
     std::vector<uint64_t> keeper_old_listeners_;                     // that the keeper still holds
     std::optional<std::pair<uint64_t, wire::Message>> stop_request_; // connection, what it asked
     uint64_t generation_ = 0, max_fds_ = 0;
@@ -61,12 +63,16 @@ class Broker {
     int64_t next_check_ns_ = 0;
     bool ending_ = false;
     bool short_of_memory_ = false; // and the log says so
+    bool crowd_told_ = false;      // the same of descriptors
+    bool listening_ = false;       // the loop hears of new connections
 
     // broker.cc
     [[nodiscard]] int take_over();
     [[nodiscard]] int start_services();
     void watch(int fd, uint64_t what, uint64_t id);
     void unwatch(int fd);
+    void start_listening();
+    void stop_listening();
     void watch_socket(const Connection &connection);
     void watch_process(const Connection &connection);
     void loop();
@@ -82,12 +88,14 @@ class Broker {
     // connections.cc
     void accept_all();
     void accept_one(Fd socket);
+    [[nodiscard]] bool crowded(size_t connections) const;
+    void drop_oldest_silent();
     void read_connection(uint64_t conn_id);
     bool handle_packet(Connection &connection, const wire::Message &message, int peer_pid);
     bool hello(Connection &connection, const wire::Message &message);
     bool check_hello(Connection &connection, const wire::Message &message);
     bool find_process(Connection &connection);
-    bool prove(Connection &connection, int peer_pid);
+    bool prove(Connection &connection, const wire::Message &message, int peer_pid);
     bool welcome(Connection &connection);
     void fill_welcome(const Connection &connection, wire::Message *message) const;
     void close_socket(Connection &connection);
@@ -120,9 +128,14 @@ class Broker {
     void stock(Connection &connection, const wire::Message &request);
     int close(Connection &connection, const wire::Message &request);
     int build(const Connection &connection, const wire::Message &request, wire::Message *answer);
-    int destroy(const wire::Message &request);
+    int destroy(const Connection &connection, const wire::Message &request);
     int list(const wire::Message &request, wire::Message *answer);
     void fill_entry(const Caches::Listed &listed, wire::Entry *entry) const;
+
+    // witness.cc
+    bool send_witness(Connection &connection, wire::Message *answer);
+    static bool is_witness(const Fd &file);
+    void look_at_witnesses();
 
     // group.cc
     bool admits(const Connection &connection, const ucred &peer) const;
@@ -130,7 +143,8 @@ class Broker {
 
     // holders.cc
     void fill_openers(const CacheRegion &region, wire::Entry *entry) const;
-    bool fill_destroyed(uint32_t told, wire::Entry *entry) const;
+    void note_destroyed();
+    bool fill_destroyed(uint32_t told, wire::Entry *entry);
     static void fill_pids(const std::vector<int32_t> &pids, wire::Entry *entry);
 
     // requests.cc

@@ -56,4 +56,10 @@ int CacheRegion::end_build(uint64_t conn_id, uint64_t term) {
     return 0;
 }
 
+void CacheRegion::leave_build(uint64_t conn_id, uint64_t term) {
+    const auto at = slot_of(conn_id);
+    const Builder now = Builder::unpack(header()->builder.load(std::memory_order_relaxed)); // only we write it
+    if (at != clients_.end() && term != 0 && now.term == term) end_building(at->first);
+}
+
 } // namespace libcache

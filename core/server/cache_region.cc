@@ -60,9 +60,10 @@ int CacheRegion::make(const CacheWish &wish) {
     const uint64_t rows = std::min(wish.expected_rows, limit_ / kBytesPerExpectedRow);
     begin_growth(LevelKind::Dense, 0, std::max(rows, kSmallestDense));
     pump_growth();
-    return failed_ ? fail(CACHE_EFULL, "the server has no memory for the index of a new cache: %s",
-                          shop_.ledger.shortage().c_str())
-                   : 0;
+    if (!failed_) return 0;
+    return full_of(shop_.ledger.shortage_cause(),
+                   fail(CACHE_EFULL, "the server has no memory for the index of a new cache: %s",
+                        shop_.ledger.shortage().c_str()));
 }
 
 // All of the header but its magic: nobody else has the region yet.
@@ -311,6 +312,7 @@ void CacheRegion::stocked(const Job &job) {
         submit(Work::Punch, job.head, job.chunks, kNoSlot, 0, 0);
         return;
     }
+    extents_->note_pages(job.head, job.chunks, job.small_units);
     extents_->made(job.head);
     look_for_room();
     if (!client || client->closing || client->hung_up || state_ != State::Live) return;

@@ -106,6 +106,7 @@ class CacheRegion {
     };
     [[nodiscard]] int begin_build(uint64_t conn_id, Build *build);
     [[nodiscard]] int end_build(uint64_t conn_id, uint64_t term);
+    void leave_build(uint64_t conn_id, uint64_t term);
     // Slots that a new broker found: whose connection it must look for.
     std::vector<Person> found_writers() const;
     void reconnect_all(); // after RESUME: offers again what is GRANTED, wakes every slot
@@ -223,7 +224,9 @@ class CacheRegion {
     bool may_have(uint64_t chunks, bool stub) const;
     bool revoke(uint64_t chunks, uint32_t slot, bool stub);
     bool make_contiguous(uint64_t chunks);
-    void answer(uint32_t slot, Client &client, int code, uint64_t chunks);
+    void answer(uint32_t slot, Client &client, int code, uint64_t chunks, uint32_t cause = 0);
+    uint32_t full_cause_of(uint64_t chunks) const;
+    uint64_t bytes_to_make(uint64_t chunks) const;
     void wake(uint32_t slot);
     void refuse(uint32_t slot, Client &client, uint64_t chunks);
     void look_for_room();

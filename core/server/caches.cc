@@ -179,9 +179,22 @@ bool Caches::was_created_by(const CacheRegion &region, const Asker &asker) const
     return at != caches_.end() && at->second.asker.conn_id == asker.conn_id && at->second.asker.number == asker.number;
 }
 
-void Caches::destroy(CacheRegion &region) {
+// What only began is not meant: it was recorded, and the word did not follow.
+bool Caches::was_destroyed_by(const Asker &asker) const {
+    return std::any_of(std::begin(server_->cache), std::end(server_->cache), [&](const CacheEntry &entry) {
+        return entry.destroyer_conn_id == asker.conn_id && entry.destroyer_number == asker.number &&
+               (state_of(entry.state) != EntryState::Live || entry.destroyed_region_id != entry.region_id);
+    });
+}
+
+void Caches::destroy(CacheRegion &region, const Asker &asker) {
     const CacheNames names = region.names();
     Cache &cache = caches_.at(names.region_id);
+    if (cache.entry && asker.conn_id != 0) {
+        cache.entry->destroyer_conn_id = asker.conn_id;
+        cache.entry->destroyer_number = asker.number;
+        cache.entry->destroyed_region_id = names.region_id;
+    }
     if (const auto at = by_name_.find({names.session_id, names.cache_id});
         at != by_name_.end() && at->second == names.region_id)
         by_name_.erase(at);
@@ -269,8 +282,10 @@ void Caches::settle(Cache &cache) {
     } else if (cache.region->failed() && cache.region->state() == CacheRegion::State::Making) {
         const CacheNames &names = cache.region->names();
         by_name_.erase({names.session_id, names.cache_id});
-        made_(*cache.region, fail(CACHE_EFULL, "the server has no memory for the index of cache %u of session %u: %s",
-                                  names.cache_id, names.session_id, shop_.ledger.shortage().c_str()));
+        made_(*cache.region,
+              full_of(shop_.ledger.shortage_cause(),
+                      fail(CACHE_EFULL, "the server has no memory for the index of cache %u of session %u: %s",
+                           names.cache_id, names.session_id, shop_.ledger.shortage().c_str())));
         cache.region->die();
     }
 }

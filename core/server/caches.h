@@ -43,7 +43,8 @@ class Caches {
     // Begins a new cache; it is Live when made() has been called with it.
     [[nodiscard]] int create(const Asker &asker, Name name, const CacheWish &wish, CacheRegion **region);
     bool was_created_by(const CacheRegion &region, const Asker &asker) const;
-    void destroy(CacheRegion &region);
+    void destroy(CacheRegion &region, const Asker &asker = {});
+    bool was_destroyed_by(const Asker &asker) const;
 
     // The entry of a listing that follows `last` (none: the first): {session, cache}; region null: a session without.
     struct Listed {

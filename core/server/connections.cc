@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -39,13 +40,34 @@ void Broker::accept_all() {
             accept_one(std::move(socket));
             continue;
         }
-        if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
-            log_line(LogLevel::Error, "accepting a connection failed: %s", strerror(errno));
+        if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
+        log_line(LogLevel::Error, "accepting a connection failed: %s; it is tried again in a few seconds",
+                 strerror(errno));
+        stop_listening(); // the socket stays readable: to look at once again would fail as well, for ever
         return;
     }
 }
 
+// A connection is two descriptors. Of what ulimit -n allows, a tenth stays for caches.
+bool Broker::crowded(size_t connections) const {
+    return 2 * connections + caches_->all().size() + 32 > max_fds_ / 10 * 9;
+}
+
+// Connections that say nothing must not keep those out that would.
+void Broker::drop_oldest_silent() {
+    for (const auto &[id, connection] : connections_) {
+        if (connection.stage != Stage::Hello && connection.stage != Stage::Prove) continue;
+        if (!std::exchange(crowd_told_, true))
+            log_line(LogLevel::Warning,
+                     "the server has %zu connections, and ulimit -n allows it %llu descriptors: connections that never "
+                     "greeted are closed, oldest first (said once)",
+                     connections_.size(), static_cast<unsigned long long>(max_fds_));
+        return drop(id);
+    }
+}
+
 void Broker::accept_one(Fd socket) {
+    if (crowded(connections_.size() + 1)) drop_oldest_silent();
     const int yes = 1; // before its first message: that one may have to prove who sent it
     setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes);
     // Raised before it is used: no id is ever used twice.
@@ -84,15 +106,16 @@ bool Broker::handle_packet(Connection &connection, const wire::Message &message,
     if (header.magic != wire::kMagic) return false;
     const auto type = wire::Type(header.type);
     if (connection.stage == Stage::Hello) return type == wire::Type::Hello && hello(connection, message);
-    if (connection.stage == Stage::Prove) return type == wire::Type::Prove && prove(connection, peer_pid);
+    if (connection.stage == Stage::Prove) return type == wire::Type::Prove && prove(connection, message, peer_pid);
     if (header.version_major != CACHE_VERSION_MAJOR) return false;
     if (type == wire::Type::Hello) return welcome(connection); // said again: it stands
     if (type == wire::Type::Prove) return true;
-    // Sent to a broker that has ended: it comes again, or has been done and repeated since.
     if (header.generation != generation_) {
-        if (!connection.resume_owed) return true;
-        if (type == wire::Type::Stock) stock(connection, message); // a hint, right in any generation
-        return resume(connection);
+        // A hint is nobody's answer, so it does not come again, and it says whose slot it means: right in any
+        // generation. The word it follows may have been stored after this broker looked at it.
+        if (type == wire::Type::Stock) stock(connection, message);
+        // Anything else was sent to a broker that has ended: it comes again, or has been done and repeated since.
+        return connection.resume_owed ? resume(connection) : true;
     }
     return handle_request(connection, message);
 }
@@ -122,7 +145,7 @@ bool Broker::check_hello(Connection &connection, const wire::Message &message) {
     } else if (!ended(message.u.hello.program, sizeof message.u.hello.program) ||
                !ended(message.u.hello.version, sizeof message.u.hello.version)) {
         rc = fail(CACHE_EINVAL, "a greeting whose names have no end");
-    } else if (2 * connections_.size() + caches_->all().size() + 32 > max_fds_ / 10 * 9) {
+    } else if (crowded(connections_.size())) {
         rc = fail(CACHE_ELIMIT, "the server has %zu connections, and ulimit -n allows it %llu descriptors: raise it",
                   connections_.size(), static_cast<unsigned long long>(max_fds_));
     }
@@ -143,20 +166,12 @@ bool Broker::hello(Connection &connection, const wire::Message &message) {
     connection.pid = peer.pid;
     if (find_process(connection)) return welcome(connection);
     wire::Message answer{};
-    if (!connection.pidfd) {
-        answer.header.type = uint32_t(wire::Type::Welcome);
-        reply(connection, message, &answer,
-              fail(CACHE_ENOTSUP,
-                   "the server cannot watch process %d (%s): it needs Linux 5.3, and before 6.5 the same pid namespace",
-                   peer.pid, strerror(errno)));
-        return false;
-    }
     // The pidfd was made from a number, which may have been reused by now. A message sent from here on with
     // credentials of that number proves that it is the sender's.
     connection.stage = Stage::Prove;
     answer.header.type = uint32_t(wire::Type::Prove);
     answer.header.number = message.header.number;
-    return send(connection, &answer);
+    return connection.pidfd ? send(connection, &answer) : send_witness(connection, &answer);
 }
 
 // True if the pidfd is certainly that of the process which connected. Else it is to be proved, or missing.
@@ -168,11 +183,21 @@ bool Broker::find_process(Connection &connection) {
         connection.pidfd = Fd(fd);
         return true;
     }
-    connection.pidfd = pidfd_of(connection.pid);
+    if (!server_.config().no_pidfd) connection.pidfd = pidfd_of(connection.pid);
     return false;
 }
 
-bool Broker::prove(Connection &connection, int peer_pid) {
+bool Broker::prove(Connection &connection, const wire::Message &message, int peer_pid) {
+    if (connection.witness && message.u.prove.witnessed != 1) {
+        wire::Message answer{};
+        answer.header.type = uint32_t(wire::Type::Welcome);
+        reply(connection, message, &answer,
+              fail(CACHE_ENOTSUP,
+                   "the server cannot watch process %d: that needs Linux 5.3, before 6.5 the same pid namespace, or a "
+                   "libcache as new as the server's",
+                   connection.pid));
+        return false;
+    }
     if (peer_pid == connection.pid) return welcome(connection);
     log_line(LogLevel::Warning, "connection %llu: process %d spoke in place of process %d and is refused",
              static_cast<unsigned long long>(connection.id), peer_pid, connection.pid);
@@ -196,7 +221,8 @@ bool Broker::welcome(Connection &connection) {
     if (connection.stage != Stage::Up) {
         connection.start_time = process_start_time(connection.pid);
         LIBCACHE_PAUSE("broker.hello.1");
-        keeper_.deposit(HeldKind::Connection, connection.id, connection.socket.get(), connection.pidfd.get());
+        keeper_.deposit(HeldKind::Connection, connection.id, connection.socket.get(),
+                        (connection.pidfd ? connection.pidfd : connection.witness).get());
         LIBCACHE_PAUSE("broker.hello.2");
         connection.stage = Stage::Up;
         watch_process(connection);
@@ -233,7 +259,7 @@ void Broker::hang_up(uint64_t conn_id) {
     for (CacheRegion *region : caches_->all())
         if (region->state() != CacheRegion::State::Dying) region->hung_up(conn_id);
     caches_->note_closed(conn_id, 0);
-    if (!connection.pidfd || !has_slots(conn_id)) drop(conn_id);
+    if (!connection.pidfd) return process_died(conn_id);
 }
 
 void Broker::process_died(uint64_t conn_id) {
@@ -247,10 +273,8 @@ void Broker::process_died(uint64_t conn_id) {
 void Broker::drop(uint64_t conn_id) {
     Connection &connection = connections_.at(conn_id);
     close_socket(connection);
-    if (connection.pidfd) {
-        unwatch(connection.pidfd.get());
-        keeper_.forget(HeldKind::Connection, conn_id);
-    }
+    if (connection.pidfd) unwatch(connection.pidfd.get());
+    if (connection.pidfd || connection.witness) keeper_.forget(HeldKind::Connection, conn_id);
     connections_.erase(conn_id);
     std::erase_if(waiting_opens_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });
     std::erase_if(waiting_spills_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });
@@ -304,7 +328,7 @@ void Broker::resume_all() {
         ids.push_back(id);
     for (uint64_t id : ids) {
         Connection &connection = connections_.at(id);
-        if (connection.pidfd) watch_process(connection);
+        watch_process(connection);
         if (!connection.socket) continue;
         if (connection.pid == 0) {
             ucred peer{};
@@ -359,6 +383,7 @@ bool Broker::reply(Connection &connection, const wire::Message &request, wire::M
     answer->header.number = request.header.number;
     answer->header.status = status;
     if (status != 0) snprintf(answer->text, sizeof answer->text, "%s", last_error());
+    if (status == CACHE_EFULL) answer->header.full_cause = full_cause();
     ++messages_;
     return send(connection, answer, fd, second_fd);
 }

@@ -2,6 +2,7 @@
 #include "core/server/extents.h"
 
 #include "core/common/error.h"
+#include "core/common/page.h"
 #include "core/common/pause.h"
 
 #include <algorithm>
@@ -9,18 +10,18 @@
 namespace libcache {
 namespace {
 
-constexpr uint64_t kPage = 4096;
-constexpr uint64_t kFirstSlotPages = 3; // eight writers: they need no room from a cache that is full
+constexpr uint64_t kFirstSlots = 8; // writers: they need no room from a cache that is full
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 
-constexpr uint64_t slot_pages_bytes(uint64_t slots) {
-    return round_up(slots * sizeof(Slot), kPage);
+// The slots follow the header, in its last page where pages are large.
+uint64_t slot_pages_bytes(uint64_t slots) {
+    return round_up(kHeaderBytes + slots * sizeof(Slot), page_bytes()) - kHeaderBytes;
 }
-constexpr uint64_t table_pages_bytes(uint64_t entries) {
-    return round_up(entries * sizeof(Extent), kPage);
+uint64_t table_pages_bytes(uint64_t entries) {
+    return round_up(entries * sizeof(Extent), page_bytes());
 }
-constexpr uint64_t spill_pages_bytes(uint64_t entries) {
-    return round_up(entries * sizeof(SpillSegment), kPage);
+uint64_t spill_pages_bytes(uint64_t entries) {
+    return round_up(entries * sizeof(SpillSegment), page_bytes());
 }
 
 } // namespace
@@ -61,8 +62,9 @@ int Extents::provide_slot(uint32_t slot) {
     if (slot < top) return 0;
     const uint64_t have = slot_pages_bytes(top), need = slot_pages_bytes(slot + 1);
     if (!provide_pages(g.slots_offset + have, need - have))
-        return fail(CACHE_EFULL, "no room for the slot of another writer: the cache has %llu bytes left",
-                    static_cast<unsigned long long>(limit_left()));
+        return full_of(need - have > limit_left() ? uint32_t{CACHE_FULL_SIZE} : ledger_.shortage_cause(),
+                       fail(CACHE_EFULL, "no room for the slot of another writer: the cache has %llu bytes left",
+                            static_cast<unsigned long long>(limit_left())));
     // rel: whoever reads the new top finds pages
     header_->slots_top.store(std::min(need / sizeof(Slot), g.slots), std::memory_order_release);
     return 0;
@@ -109,10 +111,13 @@ void Extents::show_spill_pages(uint64_t entries) {
 
 int Extents::start() {
     const Geometry &g = map_.geometry();
-    const uint64_t slots = std::min(kFirstSlotPages * kPage / sizeof(Slot), g.slots);
-    if (provide_pages(0, kHeaderBytes) && provide_slot(static_cast<uint32_t>(slots - 1)) == 0 && provide_table(1))
+    const uint64_t slots = std::min(kFirstSlots, g.slots);
+    if (provide_pages(0, kHeaderBytes + slot_pages_bytes(0)) && provide_slot(static_cast<uint32_t>(slots - 1)) == 0 &&
+        provide_table(1))
         return 0;
-    return fail(CACHE_EFULL, "the server has no memory for the tables of a new cache: %s", ledger_.shortage().c_str());
+    return full_of(
+        ledger_.shortage_cause(),
+        fail(CACHE_EFULL, "the server has no memory for the tables of a new cache: %s", ledger_.shortage().c_str()));
 }
 
 int Extents::load() {
@@ -275,6 +280,14 @@ uint64_t Extents::made(uint64_t chunk) {
         header_->top_bytes.store(end, std::memory_order_release);
     LIBCACHE_PAUSE("broker.stock.3");
     return set_run(chunk, len, ExtentState::Free);
+}
+
+void Extents::note_pages(uint64_t chunk, uint64_t chunks, const std::vector<uint64_t> &small_units) {
+    const uint64_t end = std::min(chunk + chunks, map_.geometry().huge_chunks);
+    for (uint64_t unit = round_down(chunk, kUnitChunks); unit < end; unit += kUnitChunks) // rlx: a statistic
+        extent(unit).huge.store(1, std::memory_order_relaxed);
+    for (uint64_t unit : small_units)
+        extent(unit).huge.store(0, std::memory_order_relaxed);
 }
 
 void Extents::gave_back(uint64_t chunk) {

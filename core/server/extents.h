@@ -55,6 +55,8 @@ class Extents {
     uint64_t begin_making(uint64_t chunks, uint64_t *made);
     uint64_t made(uint64_t chunk);  // BUSY -> FREE; the merged run's head
     void gave_back(uint64_t chunk); // BUSY -> EMPTY, uncharged
+    // What pages the kernel gave for a run: huge ones, but for these units (their first chunks). Before made().
+    void note_pages(uint64_t chunk, uint64_t chunks, const std::vector<uint64_t> &small_units);
     // FREE -> BUSY of up to `chunks`, whole units on huge pages, to be punched. False: no such run.
     bool begin_giving_back(uint64_t chunks, uint64_t *chunk, uint64_t *begun);
     uint64_t can_give_back() const; // chunks

@@ -47,7 +47,8 @@ const char *refused_to_members(wire::Type type, bool may_write) {
     case wire::Type::Attach:
     case wire::Type::SpillGrant: return "write rows";
     case wire::Type::BuildBegin:
-    case wire::Type::BuildDone: return "build a cache";
+    case wire::Type::BuildDone:
+    case wire::Type::BuildLeave: return "build a cache";
     default: return nullptr;
     }
 }

@@ -77,7 +77,7 @@ void CacheRegion::fail_growth() {
     log_line(LogLevel::Debug, "cache %u/%u: no room for index level %zu", names_.session_id, names_.cache_id,
              level_.size());
     for (auto &[slot, client] : clients_)
-        if (client.want.grow) answer(slot, client, CACHE_EFULL, 0);
+        if (client.want.grow) answer(slot, client, CACHE_EFULL, 0, full_cause_of(growth_.chunks));
 }
 
 void CacheRegion::zeroed(const Job &job) {

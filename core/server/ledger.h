@@ -28,6 +28,7 @@ class Ledger {
     }
     // Why there is no room: a part of a sentence.
     std::string shortage() const;
+    uint32_t shortage_cause() const; // the same as enum cache_cause
     uint64_t headroom() const { return headroom_; }
     uint64_t available() const { return gauge_.bytes(); }
     // Bytes that are missing to the headroom: others have taken them.

@@ -13,7 +13,7 @@ enum class HeldKind : uint32_t {
     Mount = 3, // the tmpfs of the huge-page backing
     ServerRegion = 4,
     Region = 5,     // a cache: its region and, if it spills, the file of its spilled rows
-    Connection = 6, // two descriptors: the socket and the process's pidfd
+    Connection = 6, // two descriptors: the socket and the process's pidfd or witness
 };
 
 enum class LinkType : uint32_t {

@@ -83,6 +83,8 @@ int make_parts(const ServerOptions &options, const std::string &folder, Parts *p
     config.group_id = options.group_id;
     const char *distrust = getenv("LIBCACHE_NO_PEERPIDFD"); // lets a test reach what kernels before 6.5 do
     config.distrust_peerpidfd = distrust && strcmp(distrust, "1") == 0;
+    const char *no_pidfd = getenv("LIBCACHE_NO_PIDFD"); // and what they do before 5.3, or across pid namespaces
+    config.no_pidfd = no_pidfd && strcmp(no_pidfd, "1") == 0;
     if (getrandom(&config.server_id, sizeof config.server_id, 0) != sizeof config.server_id)
         return fail(CACHE_EIO, "getrandom failed: %s", strerror(errno));
     config.memory_limit_bytes =
@@ -119,6 +121,11 @@ void log_start(const ServerOptions &options, const ServerConfig &config) {
              static_cast<unsigned long long>(config.memory_limit_bytes), options.memory_cap_ratio,
              config.huge_pages ? "huge pages" : "sealed memfd", config.backing_reason);
     if (!options.warning.empty()) log_line(LogLevel::Warning, "%s", options.warning.c_str());
+    if (options.shared_memory_gb != 0)
+        log_line(LogLevel::Warning,
+                 "-m %u (--shared_memory_size) has no effect: clients reach the rows themselves, and no memory is set "
+                 "aside for their way; all caches together may hold %llu bytes, see --memory_cap_ratio",
+                 options.shared_memory_gb, static_cast<unsigned long long>(config.memory_limit_bytes));
     if (config.spill_dir[0] == 0) return;
     const std::string advice = spill_folder_advice(config.spill_dir);
     if (!advice.empty()) log_line(LogLevel::Warning, "%s", advice.c_str());

@@ -42,7 +42,7 @@ void describe(CLI::App &app, ServerOptions *options, Words *words) {
     app.add_option("-r,--memory_cap_ratio", words->ratio,
                    "Share of the memory for all caches, 0 < r <= 1 (default 0.8)");
     app.add_option("-m,--shared_memory_size", words->shared_memory,
-                   "GB, accepted for old scripts and without effect: regions grow up to --memory_cap_ratio");
+                   "GB, for old scripts and without effect, as the log says: rows need no memory to travel through");
     app.add_option("--spill_limit", words->spill_limit,
                    "MB that all spill files together may take (default: no limit)");
     app.add_option("--headroom", words->headroom,
@@ -135,7 +135,9 @@ void check(ServerOptions *options, const Words &words) {
     set_workers(options, words.workers);
     set_log_level(options, words.log_level);
     set_ratio(options, words.ratio);
-    if (!words.shared_memory.empty()) number(words.shared_memory, "shared_memory_size", 1, 1 << 20);
+    if (!words.shared_memory.empty())
+        options->shared_memory_gb =
+            static_cast<unsigned>(number(words.shared_memory, "shared_memory_size", 1, 1 << 20));
     if (options->hostname != "127.0.0.1")
         refuse("hostname must be 127.0.0.1, not '" + options->hostname + "': a cache never leaves the machine");
     if (words.backing == "huge")

@@ -23,6 +23,7 @@ struct ServerOptions {
     uint64_t idle_ttl_seconds = 0;          // 0: never
     LogLevel log_level = LogLevel::Info;
     double memory_cap_ratio = 0.8;
+    unsigned shared_memory_gb = 0; // 0: not given. Without effect
     std::string hostname = "127.0.0.1";
     BackingWish backing = BackingWish::Auto;
     std::string group; // whose members are admitted besides this user; "": nobody

@@ -3,6 +3,7 @@
 
 #include "core/common/error.h"
 #include "core/common/log.h"
+#include "core/shm/backing.h"
 
 #include <cerrno>
 #include <cstring>
@@ -30,8 +31,19 @@ int punch(const Job &job, uint64_t first, uint64_t chunks) {
                 static_cast<unsigned long long>(first), strerror(errno));
 }
 
+constexpr uint64_t kUnitChunks = kHugeBytes / kChunkBytes;
+
+// Which of the units in a populated window did not become huge pages. The kernel tells how many: the last ones stand
+// for them, since it runs out of huge pages and does not find them again soon.
+void note_small_units(Job &job, const void *window, uint64_t first, uint64_t chunks) {
+    const uint64_t units = std::min(first + chunks, job.geometry.huge_chunks) / kUnitChunks;
+    const uint64_t huge = first / kUnitChunks + bytes_on_huge_pages(window) / kHugeBytes;
+    for (uint64_t unit = huge; unit < units; ++unit)
+        job.small_units.push_back(unit * kUnitChunks);
+}
+
 // In a window of its own: pages stay in the file when the mapping goes.
-int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, MemoryGauge &memory) {
+int make_or_zero(Job &job, uint64_t first, uint64_t chunks, MemoryGauge &memory) {
     const bool zero = job.work == Work::Zero;
     if (!zero && memory.bytes() < chunks * kChunkBytes)
         return fail(CACHE_EFULL, "the machine or a cgroup has no room for %llu more chunks",
@@ -43,6 +55,7 @@ int make_or_zero(const Job &job, uint64_t first, uint64_t chunks, MemoryGauge &m
         memset(window.address(), 0, window.bytes());
     else
         memory.made(window.bytes());
+    if (!zero && first < job.geometry.huge_chunks) note_small_units(job, window.address(), first, chunks);
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <vector>
 
 namespace libcache {
 
@@ -33,10 +34,11 @@ struct Job {
     // for the control thread when it comes back
     uint32_t slot = kNoSlot; // whom it was stocked for
     uint64_t epoch = 0;
-    uint32_t wish = 0; // chunks to grant
-    int result = 0;    // 0, CACHE_EFULL (no memory, or cancelled), CACHE_EIO
-    int error = 0;     // errno of a refused Allocate
-    uint64_t done = 0; // chunks
+    uint32_t wish = 0;                 // chunks to grant
+    int result = 0;                    // 0, CACHE_EFULL (no memory, or cancelled), CACHE_EIO
+    int error = 0;                     // errno of a refused Allocate
+    uint64_t done = 0;                 // chunks
+    std::vector<uint64_t> small_units; // of a populated job: first chunks of units that did not become huge pages
 };
 
 class Populator {

@@ -55,10 +55,11 @@ bool Broker::handle_request(Connection &connection, const wire::Message &asked) 
     case wire::Type::SpillGrant: return lend_spill(connection, request);
     case wire::Type::Stock: return stock(connection, request), true;
     case wire::Type::Close: status = close(connection, request); break;
-    case wire::Type::Destroy: status = destroy(request); break;
+    case wire::Type::Destroy: status = destroy(connection, request); break;
     case wire::Type::List: status = list(request, &answer); break;
     case wire::Type::BuildBegin:
-    case wire::Type::BuildDone: status = build(connection, request, &answer); break;
+    case wire::Type::BuildDone:
+    case wire::Type::BuildLeave: status = build(connection, request, &answer); break;
     case wire::Type::ServerInfo: server_info(&answer.u.info); break;
     case wire::Type::Stop: // answered when the name and the port are gone
         log_line(LogLevel::Info, "process %d asks the server to end", connection.pid);
@@ -135,13 +136,15 @@ int Broker::open_new(Connection &connection, const wire::Message &request, Cache
         return fail(CACHE_EINVAL, "a limit of %llu bytes is too small for a cache: the smallest is %llu",
                     big(o.limit_bytes), big(kMinLimitBytes));
     if (o.limit_bytes > ledger_->limit())
-        return fail(CACHE_EFULL, "a limit of %llu bytes is more than the %llu bytes that the server may use",
-                    big(o.limit_bytes), big(ledger_->limit()));
+        return full_of(CACHE_FULL_SERVER,
+                       fail(CACHE_EFULL, "a limit of %llu bytes is more than the %llu bytes that the server may use",
+                            big(o.limit_bytes), big(ledger_->limit())));
     // What others hold is theirs, but for old caches, which will make room.
     const uint64_t open_ended = std::min(ledger_->left() + caches_->droppable_bytes(), ledger_->limit());
     const uint64_t limit = o.limit_bytes != 0 ? o.limit_bytes : round_down(open_ended, kChunkBytes);
     if (limit < kMinLimitBytes)
-        return fail(CACHE_EFULL, "the server has no memory for a new cache: %s", ledger_->shortage().c_str());
+        return full_of(ledger_->shortage_cause(),
+                       fail(CACHE_EFULL, "the server has no memory for a new cache: %s", ledger_->shortage().c_str()));
     // Its tables are made at once, and what is dropped now is free at once; the index waits by itself.
     if (ledger_->room() < kNewCacheBytes && caches_->drop_idle(kNewCacheBytes, "a new cache needs its memory"))
         caches_->tick();
@@ -194,6 +197,7 @@ bool Broker::reply_opened(Connection &connection, const wire::Message &request, 
 // A cache that was being made stands, or has failed to: everybody who waits for it hears.
 void Broker::cache_made(CacheRegion &region, int result) {
     const std::string text = last_error();
+    const uint32_t cause = full_cause();
     std::vector<WaitingOpen> waiting;
     for (const WaitingOpen &w : waiting_opens_)
         if (w.region_id == region.names().region_id) waiting.push_back(w);
@@ -202,8 +206,9 @@ void Broker::cache_made(CacheRegion &region, int result) {
         const auto at = connections_.find(w.conn_id);
         if (at == connections_.end() || !at->second.socket) continue;
         wire::Message answer{};
-        const bool sent = result == 0 ? reply_opened(at->second, w.request, region)
-                                      : reply(at->second, w.request, &answer, fail(result, "%s", text.c_str()));
+        const bool sent = result == 0
+                              ? reply_opened(at->second, w.request, region)
+                              : reply(at->second, w.request, &answer, full_of(cause, fail(result, "%s", text.c_str())));
         if (!sent) hang_up(w.conn_id);
     }
 }
@@ -283,6 +288,8 @@ int Broker::build(const Connection &connection, const wire::Message &request, wi
         return fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(asked.region_id));
     answer->u.build = asked;
     if (wire::Type(request.header.type) == wire::Type::BuildDone) return region->end_build(connection.id, asked.term);
+    if (wire::Type(request.header.type) == wire::Type::BuildLeave)
+        return region->leave_build(connection.id, asked.term), 0;
     CacheRegion::Build begun{};
     if (int rc = region->begin_build(connection.id, &begun); rc != 0) return rc;
     answer->u.build.term = begun.term;
@@ -290,13 +297,17 @@ int Broker::build(const Connection &connection, const wire::Message &request, wi
     return 0;
 }
 
-int Broker::destroy(const wire::Message &request) {
+int Broker::destroy(const Connection &connection, const wire::Message &request) {
     const wire::Region &r = request.u.region;
-    if (request.header.repeated && !caches_->find(Caches::Name{r.session_id, r.cache_id})) return 0; // done already
+    const Asker asker{connection.id, request.header.number};
+    // Done already. There may be a cache of that name again, made after it was done: that one stays.
+    if (request.header.repeated &&
+        (!caches_->find(Caches::Name{r.session_id, r.cache_id}) || caches_->was_destroyed_by(asker)))
+        return 0;
     if (int rc = caches_->require_session(r.session_id); rc != 0) return rc;
     CacheRegion *region = caches_->find(Caches::Name{r.session_id, r.cache_id});
     if (!region) return fail(CACHE_ENOTFOUND, "session %u has no cache %u", r.session_id, r.cache_id);
-    caches_->destroy(*region);
+    caches_->destroy(*region, asker);
     return 0;
 }
 

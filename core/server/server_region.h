@@ -26,7 +26,7 @@ struct ServerConfig { // constant once the first broker runs
     uint32_t port, tcp_port, workers, log_level;
     int32_t keeper_pid;
     uint32_t huge_pages, distrust_peerpidfd, group_access; // GroupAccess
-    uint32_t group_id, reserved;
+    uint32_t group_id, no_pidfd;
     uint64_t server_id, memory_limit_bytes, spill_limit_bytes, headroom_bytes, idle_ttl_ns;
     char hostname[64], spill_dir[512], backing_reason[256], folder[128], log_path[384], program[384];
 };
@@ -51,9 +51,12 @@ struct CacheEntry {
     uint64_t conn_id, number; // the request that made it
     uint64_t limit_bytes;
     uint64_t idle_since_ns; // CLOCK_MONOTONIC when the last process left it; 0: it is open
-    uint64_t reserved;
+    // The request that destroyed a cache of this entry, and that cache: it stays when the entry is used again, since
+    // the request may come again when somebody has made a cache of that name anew.
+    uint64_t destroyer_conn_id, destroyer_number, destroyed_region_id;
+    uint64_t reserved[6];
 };
-static_assert(sizeof(CacheEntry) == 64);
+static_assert(sizeof(CacheEntry) == 128);
 
 struct OpenEntry { // this connection has this cache open; conn_id 0: unused
     AtomicU64 conn_id;

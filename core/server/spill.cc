@@ -39,8 +39,9 @@ int CacheRegion::lend_spill(uint64_t conn_id, const wire::Spill &wish, SpillRun 
         return fail(CACHE_EINVAL, "slot %u of cache %u of session %u is not this process's", wish.slot, names_.cache_id,
                     names_.session_id);
     if (wish.bytes == 0 || wish.bytes > map_.geometry().spill_segments * kSegmentBytes)
-        return fail(CACHE_EFULL, "a row of %llu bytes cannot be spilled: the file may have %llu bytes", big(wish.bytes),
-                    big(map_.geometry().spill_segments * kSegmentBytes));
+        return full_of(CACHE_FULL_DISK,
+                       fail(CACHE_EFULL, "a row of %llu bytes cannot be spilled: the file may have %llu bytes",
+                            big(wish.bytes), big(map_.geometry().spill_segments * kSegmentBytes)));
     if (wish.len != 0 && !std::exchange(ring_told_, true))
         log_line(LogLevel::Warning,
                  "cache %u/%u: process %d may not use io_uring (%s): it writes and reads spilled rows one at a time "
@@ -136,6 +137,8 @@ int CacheRegion::refuse_spill(uint64_t needed) {
     const bool limit = needed * kSegmentBytes > shop_.spill.left();
     const bool once = !spill_told_;
     spill_told_ = true;
+    const uint32_t cause = limit ? CACHE_FULL_SPILL_LIMIT : spill_error_ == 0 ? CACHE_FULL_SIZE : CACHE_FULL_DISK;
+    header()->spill_refused_cause.store(cause, std::memory_order_relaxed); // the hint's
     int rc;
     if (limit)
         rc =
@@ -148,6 +151,7 @@ int CacheRegion::refuse_spill(uint64_t needed) {
         rc = fail(spill_error_ == ENOSPC || spill_error_ == EDQUOT || spill_error_ == EFBIG ? CACHE_EFULL : CACHE_EIO,
                   "the spill folder has no room for %llu more bytes: %s", big(needed * kSegmentBytes),
                   strerror(spill_error_));
+    (void)full_of(cause, rc);
     if (once)
         log_line(LogLevel::Warning, "cache %u/%u: %s; its rows are not cached until there is room (said once)",
                  names_.session_id, names_.cache_id, last_error());

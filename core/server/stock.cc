@@ -170,9 +170,10 @@ void CacheRegion::review() {
 }
 
 // One answer ends all that the slot waits for: its threads begin their steps again.
-void CacheRegion::answer(uint32_t slot, Client &client, int code, uint64_t chunks) {
+void CacheRegion::answer(uint32_t slot, Client &client, int code, uint64_t chunks, uint32_t cause) {
     Slot &s = *map_.slot(slot);
-    s.answer.store(Answer{code, static_cast<uint32_t>(chunks)}.pack(), std::memory_order_relaxed); // shown by futex
+    s.full_cause.store(cause, std::memory_order_relaxed); // this and the next: shown by futex
+    s.answer.store(Answer{code, static_cast<uint32_t>(chunks)}.pack(), std::memory_order_relaxed);
     client.want = {};
     // rlx: a note for the next broker. A newer want of the client comes with a message of its own.
     s.want.store(0, std::memory_order_relaxed);
@@ -268,13 +269,17 @@ CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, bool st
     if (have()) return Room::Have;
     if (!may_have(chunks, stub)) return blocked || jobs_ != 0 ? Room::Wait : Room::None; // stock may come back
     if (make_contiguous(chunks) || blocked || jobs_ != 0) return Room::Wait;
-    // What making them may take: whole units, and a page of the table.
-    const uint64_t bytes = chunks * kChunkBytes, room = shop_.ledger.room(), left = extents_->limit_left();
-    const uint64_t making = std::min(left, round_up(bytes, huge() ? kHugeBytes : kChunkBytes) + kChunkBytes);
-    if (left >= bytes && room < making &&
+    const uint64_t making = bytes_to_make(chunks), room = shop_.ledger.room();
+    if (extents_->limit_left() >= chunks * kChunkBytes && room < making &&
         (shop_.punching != 0 || shop_.reclaim_elsewhere(making - room, names_.region_id)))
         return Room::Wait;
     return Room::None;
+}
+
+// What making so many chunks may take: whole units, and a page of the table.
+uint64_t CacheRegion::bytes_to_make(uint64_t chunks) const {
+    const uint64_t units = round_up(chunks * kChunkBytes, huge() ? kHugeBytes : kChunkBytes);
+    return std::min(extents_->limit_left(), units + kChunkBytes);
 }
 
 void CacheRegion::trim_all() {
@@ -319,11 +324,24 @@ bool CacheRegion::make_contiguous(uint64_t chunks) {
     return begun;
 }
 
+// Why so many chunks are not to be had: enum cache_cause.
+uint32_t CacheRegion::full_cause_of(uint64_t chunks) const {
+    const uint64_t bytes = chunks * kChunkBytes, left = extents_->limit_left();
+    if (left < bytes || bytes > shop_.ledger.limit()) return CACHE_FULL_SIZE;
+    const uint64_t making = bytes_to_make(chunks);
+    if (shop_.ledger.left() < making) return CACHE_FULL_SERVER;
+    // What the kernel has just refused counts, whatever is said to be available.
+    const bool short_of_memory = shop_.ledger.room() < making || now_ns() < no_memory_until_ns_;
+    return short_of_memory ? CACHE_FULL_MEMORY : CACHE_FULL_SIZE; // in pieces too short
+}
+
 void CacheRegion::refuse(uint32_t slot, Client &client, uint64_t chunks) {
     log_line(LogLevel::Debug, "cache %u/%u: slot %u is refused %llu chunks", names_.session_id, names_.cache_id, slot,
              static_cast<unsigned long long>(chunks));
-    answer(slot, client, CACHE_EFULL, chunks);
+    const uint32_t cause = full_cause_of(chunks);
+    answer(slot, client, CACHE_EFULL, chunks, cause);
     refused_ = refused_ == 0 ? chunks : std::min(refused_, chunks);
+    header()->refused_cause.store(cause, std::memory_order_relaxed);     // the hint's
     header()->refused_chunks.store(refused_, std::memory_order_relaxed); // a hint
 }
 

@@ -8,8 +8,10 @@
 #include <cinttypes>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <memory>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -106,26 +108,19 @@ Fd mount_by_helper(std::string *why) {
     return mount;
 }
 
-// True if this process now has a huge page mapped at `address`.
-bool on_huge_page(const void *address) {
-    FILE *maps = fopen("/proc/self/smaps", "re");
-    if (!maps) return false;
-    char line[512];
-    bool ours = false, huge = false;
-    while (fgets(line, sizeof line, maps)) {
-        uintptr_t first, end;
-        unsigned long kib;
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) == 2)
-            ours = first <= reinterpret_cast<uintptr_t>(address) && reinterpret_cast<uintptr_t>(address) < end;
-        else if (ours && sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1)
-            huge = kib > 0;
-    }
-    fclose(maps);
-    return huge;
+// Of the kernel's huge pages; 0 where it does not say.
+uint64_t huge_page_bytes() {
+    const Fd file(open("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", O_RDONLY | O_CLOEXEC));
+    char text[24] = {};
+    return file && read(file.get(), text, sizeof text - 1) > 0 ? strtoull(text, nullptr, 10) : 0;
 }
 
 // Writes one huge page of a file on this mount and looks whether it became one.
 bool gives_huge_pages(int mount, std::string *why) {
+    if (const uint64_t bytes = huge_page_bytes(); bytes != 0 && bytes != kHugeBytes)
+        return *why = "huge pages have " + std::to_string(bytes) + " bytes on this kernel; a cache uses those of " +
+                      std::to_string(kHugeBytes),
+               false;
     const Fd file(openat(mount, ".", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
     if (!file || ftruncate(file.get(), kHugeBytes) != 0)
         return *why = std::string("no file can be made on the tmpfs: ") + strerror(errno), false;
@@ -140,7 +135,7 @@ bool gives_huge_pages(int mount, std::string *why) {
         *why = std::string("madvise(MADV_HUGEPAGE) failed: ") + strerror(errno);
     else {
         *static_cast<volatile char *>(place) = 1;
-        huge = on_huge_page(place);
+        huge = bytes_on_huge_pages(place) != 0;
         if (!huge) *why = "the kernel gave small pages on a tmpfs with huge=advise";
     }
     munmap(room, 2 * kHugeBytes);
@@ -175,6 +170,21 @@ int Backing::make_region(uint64_t bytes, Fd *file) const {
     if (!fresh || ftruncate(fresh.get(), static_cast<off_t>(bytes)) != 0)
         return fail(CACHE_EIO, "cannot make a region of %" PRIu64 " bytes on the tmpfs: %s", bytes, strerror(errno));
     *file = std::move(fresh);
+    return 0;
+}
+
+uint64_t bytes_on_huge_pages(const void *address) {
+    const std::unique_ptr<FILE, int (*)(FILE *)> maps(fopen("/proc/self/smaps", "re"), fclose);
+    const auto wanted = reinterpret_cast<uintptr_t>(address);
+    char line[512];
+    for (bool ours = false; maps && fgets(line, sizeof line, maps.get());) {
+        uintptr_t first, end;
+        uint64_t kib;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) == 2)
+            ours = first <= wanted && wanted < end;
+        else if (ours && sscanf(line, "ShmemPmdMapped: %" SCNu64 " kB", &kib) == 1)
+            return kib * 1024;
+    }
     return 0;
 }
 

@@ -33,6 +33,10 @@ class Backing {
     std::string reason_;
 };
 
+// How much of the mapping that `address` lies in is mapped by huge pages: smaps, some 50 us. 0 where the kernel does
+// not say.
+uint64_t bytes_on_huge_pages(const void *address);
+
 // Another open description of the same file, made by open(). Invalid, with errno, on failure.
 Fd open_again(int fd, int open_flags);
 

@@ -77,14 +77,15 @@ struct Token {
     static constexpr Token unpack(uint64_t w) { return {(w >> 27) - 1, uint32_t(w) & ExtentWord::kSeqMask}; }
 };
 
-// One per chunk; only the entry of an extent's first chunk means anything. Writers: see core/README.md, "who writes".
+// One per chunk; only the entry of an extent's first chunk means anything, `huge` apart. Writers: see core/README.md.
 struct alignas(kCacheLine) Extent {
     AtomicU64 own;   // ExtentWord: the truth. B and C by the rules of the state table
     AtomicU64 bump;  // Bump. `used` by the holder, `limit` lowered by B
     AtomicU64 rows;  // rows published. fetch_add by the holder's threads; also what "nothing in flight" is read from
     AtomicU64 bytes; // column bytes of rows reserved. Plain stores by the holder, under its private mutex
     AtomicU64 dead;  // units of dead rows below used, as recovery counted them. B
-    uint64_t reserved[3];
+    AtomicU64 huge;  // in the entry of a 2 MiB unit's first chunk, head or not: 1, the kernel made it a huge page. B
+    uint64_t reserved[2];
 };
 static_assert(sizeof(Extent) == 64);
 
@@ -139,6 +140,7 @@ struct alignas(kCacheLine) Slot {
     AtomicU64 pid;                       // as B sees it; for messages and for R4 after a restart
     AtomicU64 start_time;                // of that pid, clock ticks since boot, from /proc
     AtomicU64 answer;                    // Answer, written rlx before futex
+    AtomicU64 full_cause;                // of an answer CACHE_EFULL: enum cache_cause, written rlx before futex
     alignas(kCacheLine) AtomicU32 futex; // +1 rel by B, then wake; C waits on it
     // written by C
     alignas(kCacheLine) AtomicU64 want; // Want; set rel by C under its mutex, cleared to 0 by B when answered
@@ -302,10 +304,12 @@ struct RegionHeader {
     uint64_t reserved5[4];
     // line 5: spill; the first two are constants, 0 in a cache without
     alignas(kCacheLine) uint64_t spill_offset;
-    uint64_t spill_segments; // entries of the table
-    AtomicU64 spill_top;     // entries [0, spill_top) have pages; B, rel
-    AtomicU64 spill_refused; // hint: runs of so many segments and more are refused just now; 0 = none known. B
-    uint64_t reserved6[4];
+    uint64_t spill_segments;       // entries of the table
+    AtomicU64 spill_top;           // entries [0, spill_top) have pages; B, rel
+    AtomicU64 spill_refused;       // hint: runs of so many segments and more are refused just now; 0 = none known. B
+    AtomicU64 refused_cause;       // enum cache_cause of refused_chunks; B
+    AtomicU64 spill_refused_cause; // the same of spill_refused; B
+    uint64_t reserved6[2];
     // tables
     Level level[kMaxLevels];       // B
     AtomicU64 layout[kMaxLayouts]; // IndexEntry of a layout row, CAS from 0 [publish]; C

@@ -2,6 +2,7 @@
 #include "core/shm/region.h"
 
 #include "core/common/error.h"
+#include "core/common/page.h"
 
 #include <algorithm>
 #include <boost/interprocess/exceptions.hpp>
@@ -73,14 +74,14 @@ void advise_pages(char *data, const Geometry &g, uint64_t first_chunk, uint64_t 
 
 bool spill_is_possible(const Geometry &g) {
     if (g.spill_segments == 0) return g.spill_offset == 0;
-    return g.spill_segments <= kMaxRunChunks && g.spill_offset % 4096 == 0 && g.spill_offset < g.data_offset &&
+    return g.spill_segments <= kMaxRunChunks && g.spill_offset % page_bytes() == 0 && g.spill_offset < g.data_offset &&
            g.spill_offset >= g.table_offset + g.chunks * sizeof(Extent) &&
            g.data_offset - g.spill_offset >= g.spill_segments * sizeof(SpillSegment);
 }
 
 bool possible(const Geometry &g, uint64_t file_bytes) {
     return g.region_bytes <= file_bytes && g.region_bytes < (uint64_t{1} << 52) && g.slots_offset == kHeaderBytes &&
-           g.slots >= 1 && g.slots <= kMaxSlots && g.table_offset % 4096 == 0 &&
+           g.slots >= 1 && g.slots <= kMaxSlots && g.table_offset % page_bytes() == 0 &&
            g.table_offset >= g.slots_offset + g.slots * sizeof(Slot) && g.table_offset < g.region_bytes &&
            g.chunks >= 1 && g.chunks < (uint64_t{1} << 36) && g.data_offset % kHugeBytes == 0 &&
            g.data_offset >= g.table_offset + g.chunks * sizeof(Extent) && g.data_offset < g.region_bytes &&
@@ -101,8 +102,8 @@ Geometry Geometry::for_limit(uint64_t limit_bytes, bool huge, uint64_t spill_seg
     g.chunks = g.huge_chunks + small_bytes / kChunkBytes;
     g.slots_offset = kHeaderBytes;
     g.slots = kMaxSlots;
-    g.table_offset = round_up(g.slots_offset + g.slots * sizeof(Slot), 4096);
-    const uint64_t table_end = round_up(g.table_offset + g.chunks * sizeof(Extent), 4096);
+    g.table_offset = round_up(g.slots_offset + g.slots * sizeof(Slot), page_bytes());
+    const uint64_t table_end = round_up(g.table_offset + g.chunks * sizeof(Extent), page_bytes());
     g.spill_segments = spill_segments;
     if (spill_segments != 0) g.spill_offset = table_end;
     g.data_offset = round_up(table_end + spill_segments * sizeof(SpillSegment), kHugeBytes);
@@ -170,7 +171,7 @@ int WindowMap::map(int fd, const Geometry &geometry, uint64_t first_chunk, uint6
 int populate(void *address, uint64_t bytes) {
     if (madvise(address, bytes, MADV_POPULATE_WRITE) == 0) return 0;
     if (errno == EINVAL) { // before Linux 5.14; an atomic "or 0" touches a page without changing what others write
-        for (uint64_t at = 0; at < bytes; at += 4096)
+        for (uint64_t at = 0; at < bytes; at += page_bytes())
             __atomic_fetch_or(static_cast<char *>(address) + at, 0, __ATOMIC_RELAXED);
         return 0;
     }

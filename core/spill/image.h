@@ -2,7 +2,11 @@
 // A row as it stands in the spill file: as in an extent at residue 0 (layout.h, SpillStub). Used by the spill writer.
 #pragma once
 
+#include "core/spill/checksum.h"
 #include "core/store/row.h"
+
+#include <algorithm>
+#include <cstring>
 
 namespace libcache {
 
@@ -47,7 +51,30 @@ class RowImage {
         if (bytes_ != at) emit(kZeros, bytes_ - at);
     }
 
+    // Writes bytes() bytes to `to` and returns their CRC-32C.
+    uint32_t copy_to(char *to) const {
+        Crc32c crc;
+        const char *checked = to;
+        for_each_piece([&](const void *data, uint64_t bytes) {
+            // In pieces that are in the first cache still when their sum is made
+            for (const char *from = static_cast<const char *>(data); bytes != 0;) {
+                const uint64_t n = std::min(bytes, kCopiedPiece);
+                memcpy(to, from, n);
+                to += n;
+                from += n;
+                bytes -= n;
+                if (static_cast<uint64_t>(to - checked) < kCopiedPiece) continue;
+                crc.add(checked, static_cast<uint64_t>(to - checked));
+                checked = to;
+            }
+        });
+        crc.add(checked, static_cast<uint64_t>(to - checked));
+        return crc.value();
+    }
+
   private:
+    static constexpr uint64_t kCopiedPiece = 16 << 10;
+
     const SpillRow &row_;
     uint64_t bytes_;
     RowHeader header_;

@@ -30,7 +30,8 @@ struct ThreadRing {
 
     ~ThreadRing() { forget_parents(); }
     void forget_parents() {
-        if (ring && process != getpid()) (void)ring.release(); // its memory is not mapped here
+        if (ring && process != getpid())
+            (void)ring.release(); // its memory is not mapped here, its descriptor is closed
     }
     TransferRing &get() {
         forget_parents();
@@ -70,6 +71,7 @@ class BatchRead {
 
     void run() {
         TransferRing &ring = thread_ring.get();
+        ring.expect(stretches_.size());
         for (Stretch &stretch : stretches_) {
             stretch.transfer.pieces = stretch.pieces.data();
             stretch.transfer.n_pieces = static_cast<unsigned>(stretch.pieces.size());

@@ -4,12 +4,53 @@
 #include <algorithm>
 #include <cerrno>
 #include <liburing.h>
+#include <mutex>
+#include <new>
 #include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace libcache {
 namespace {
 
-constexpr unsigned kMostTries = 64; // of one transfer; then it is done without the ring
+// The descriptors of this process's rings. A forked child closes its copies: the memory of the rings is not mapped
+// there.
+class Descriptors {
+  public:
+    static Descriptors &all() {
+        static auto *const made = new Descriptors; // threads with rings may outlive everything
+        return *made;
+    }
+    void add(int fd) {
+        std::lock_guard lock(mutex_);
+        try {
+            fds_.push_back(fd);
+        } catch (const std::bad_alloc &) { // a child keeps one descriptor too many
+        }
+    }
+    void remove(int fd) {
+        std::lock_guard lock(mutex_);
+        std::erase(fds_, fd);
+    }
+
+  private:
+    std::mutex mutex_; // held over fork(), so that the child finds the list whole
+    std::vector<int> fds_;
+
+    Descriptors() {
+        pthread_atfork([] { all().mutex_.lock(); }, [] { all().mutex_.unlock(); },
+                       [] {
+                           for (const int fd : std::exchange(all().fds_, {}))
+                               close(fd);
+                           all().mutex_.unlock();
+                       });
+    }
+};
+
+constexpr size_t kWorthThread = 64 << 10; // bytes
+constexpr unsigned kMostTries = 64;       // of one transfer; then it is done without the ring
 
 } // namespace
 
@@ -26,27 +67,37 @@ bool Transfer::advance(uint64_t bytes) {
     return false;
 }
 
-TransferRing::TransferRing(unsigned depth) : depth_(depth) {
+TransferRing::TransferRing(unsigned depth) : depth_(depth), waiting_(depth), queued_(depth), done_(depth) {
     auto ring = std::make_unique<io_uring>();
     if (const int rc = io_uring_queue_init(depth, ring.get(), 0); rc != 0) {
         refusal_ = -rc;
         return;
     }
     io_uring_ring_dontfork(ring.get()); // a child's stores would be seen by the kernel as its parent's
+    Descriptors::all().add(ring->ring_fd);
     ring_ = std::move(ring);
 }
 
 TransferRing::~TransferRing() {
     while (next_done(true) != nullptr) { // the kernel still writes into memory that is about to go
     }
-    if (ring_) io_uring_queue_exit(ring_.get());
+    if (!ring_) return;
+    Descriptors::all().remove(ring_->ring_fd);
+    io_uring_queue_exit(ring_.get());
 }
 
 bool TransferRing::register_buffers(const iovec *buffers, unsigned n) {
     return ring_ && refusal_ == 0 && io_uring_register_buffers(ring_.get(), buffers, n) == 0;
 }
 
+void TransferRing::expect(size_t n) {
+    for (auto *line : {&waiting_, &queued_, &done_})
+        if (line->capacity() < n) line->set_capacity(n);
+}
+
 void TransferRing::start(Transfer &transfer) {
+    if (started_ == waiting_.capacity()) expect(2 * started_);
+    started_++;
     transfer.error = 0;
     transfer.tries = 0;
     waiting_.push_back(&transfer);
@@ -86,6 +137,8 @@ void TransferRing::fill_queue() {
                                       t.offset, t.buffer);
         else
             io_uring_prep_writev(entry, t.fd, t.pieces, n, t.offset);
+        // The kernel's copying is then another thread's: the caller goes on with its next rows meanwhile.
+        if (t.write && t.pieces->iov_len >= kWorthThread) io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
         io_uring_sqe_set_data(entry, &t);
         t.tries++;
         under_way_++;
@@ -98,7 +151,7 @@ void TransferRing::submit() {
     while (!queued_.empty() && refusal_ == 0) {
         const int taken = io_uring_submit(ring_.get());
         if (taken > 0) {
-            queued_.erase(queued_.begin(), queued_.begin() + std::min<ptrdiff_t>(taken, std::ssize(queued_)));
+            queued_.erase_begin(std::min(static_cast<size_t>(taken), queued_.size()));
         } else if (taken == -EAGAIN || taken == -EBUSY) { // of memory, or of completions that nobody has taken
             if (!collect(false)) poll(nullptr, 0, 1);
         } else if (taken != -EINTR) {
@@ -111,8 +164,8 @@ void TransferRing::submit() {
 void TransferRing::refused(int error) {
     refusal_ = error;
     under_way_ -= static_cast<unsigned>(queued_.size());
-    waiting_.insert(waiting_.begin(), queued_.begin(), queued_.end());
-    queued_.clear();
+    for (; !queued_.empty(); queued_.pop_back())
+        waiting_.push_front(queued_.back());
     fill_queue();
 }
 
@@ -157,9 +210,10 @@ Transfer *TransferRing::next_done(bool wait) {
         if (!done_.empty()) {
             Transfer *const done = done_.front();
             done_.pop_front();
+            started_--;
             return done;
         }
-        if (waiting_.empty() && (under_way_ == 0 || !wait)) return nullptr;
+        if (wait ? waiting_.empty() && under_way_ == 0 : waiting_.empty() || under_way_ == depth_) return nullptr;
         if (under_way_ != 0 && wait) (void)collect(true);
     }
 }

@@ -5,8 +5,9 @@
 // not mapped there).
 #pragma once
 
+#include <boost/circular_buffer.hpp>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <sys/uio.h>
 
@@ -43,6 +44,9 @@ class TransferRing {
     // be -1 then.
     bool register_buffers(const iovec *buffers, unsigned n);
 
+    // Room for n transfers between their start and their next_done(): nothing fails for want of memory after it, so
+    // that none is left under way by an exception.
+    void expect(size_t n);
     // Puts it in line; next_done() and submit() set it going. At most `depth` are under way: more wait here.
     void start(Transfer &transfer);
     void submit();
@@ -56,8 +60,9 @@ class TransferRing {
     std::unique_ptr<io_uring> ring_; // null: refused
     const unsigned depth_;
     unsigned under_way_ = 0; // in the ring
+    size_t started_ = 0;     // and not given out by next_done() yet
     int refusal_ = 0;
-    std::deque<Transfer *> waiting_, queued_, done_; // queued_: in the ring's queue, the kernel has not seen them
+    boost::circular_buffer<Transfer *> waiting_, queued_, done_; // queued_: the kernel has not seen them yet
 
     void fill_queue();
     bool collect(bool wait);

@@ -40,10 +40,11 @@ int Spiller::take_run(uint64_t bytes, int64_t timeout_ns, Run **run) {
         // A hint of the broker: full is said without a message for each row.
         const uint64_t known = header.spill_refused.load(std::memory_order_relaxed);
         if (known != 0 && bytes > (known - 1) * kSegmentBytes)
-            return fail(CACHE_EFULL,
-                        "cache %u of session %u is full and so is its room for spilled rows: %llu bytes are not to be "
-                        "had; see the server's log",
-                        header.cache_id, header.session_id, static_cast<unsigned long long>(bytes));
+            return full_of(static_cast<uint32_t>(header.spill_refused_cause.load(std::memory_order_relaxed)),
+                           fail(CACHE_EFULL,
+                                "cache %u of session %u is full and so is its room for spilled rows: %llu bytes are "
+                                "not to be had; see the server's log",
+                                header.cache_id, header.session_id, static_cast<unsigned long long>(bytes)));
         SpillLink::Run granted{};
         if (int rc = link_.grant(bytes, ring_->refusal(), timeout_ns, &granted); rc != 0) return rc;
         if (try_run(granted, bytes, run)) return 0;

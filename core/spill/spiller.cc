@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <new>
 #include <sys/mman.h>
 
 namespace libcache {
@@ -16,13 +18,22 @@ namespace {
 
 constexpr unsigned kBuffers = 8;
 constexpr unsigned long long kBufferBytes = 1 << 20; // a row larger than this is written by the call itself
+constexpr uint64_t kEnough = 256 << 10;              // a buffer goes to the disk then: still in the processor's cache
 constexpr unsigned long long kStagingBytes = kBuffers * kBufferBytes;
-constexpr uint64_t kLargePiece = 1 << 20; // of such a row: small enough to be in the cache when its CRC was made
+constexpr int64_t kPatienceNs = 2'000'000; // for which rows wait for others while nothing is being written
+constexpr uint64_t kLargePiece = 1 << 20;  // of such a row: small enough to be in the cache when its CRC was made
 constexpr size_t kLargePieces = 256;
 constexpr size_t kMostFailures = 64; // whose sentences are kept; the others are counted
 
 int code_of(int error) {
     return error == ENOSPC || error == EDQUOT || error == EFBIG ? CACHE_EFULL : CACHE_EIO;
+}
+
+// In steps of the timer's tick, which is cheap to ask for.
+int64_t coarse_now_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
 // Collects small pieces and writes them together.
@@ -80,31 +91,32 @@ Spiller::Spiller(const RegionMap &map, uint32_t slot, int file, Writer &writer, 
 
 Spiller::~Spiller() {
     const KeepError keep; // of the call that this ends
-    std::lock_guard lock(mutex_);
-    wait_all();
+    std::unique_lock lock(mutex_);
+    wait_all(lock);
     if (current_ != nullptr) retire(*std::exchange(current_, nullptr));
     ring_.reset();
     if (staging_ != nullptr) munmap(staging_, kStagingBytes);
 }
 
-// Ring and buffers, at the first row.
+// Ring and buffers, at the first row. What may throw comes first.
 int Spiller::start() {
     if (staging_ != nullptr) return 0;
+    ring_.emplace(kBuffers).expect(kBuffers);
+    buffers_.resize(kBuffers);
+    free_.reserve(kBuffers);
+    flying_.set_capacity(kBuffers);
     void *const memory = mmap(nullptr, kStagingBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return fail(CACHE_ENOMEM, "this process has no memory for %llu bytes of staging buffers", kStagingBytes);
     // A child's copy on write would move pages that the kernel writes from.
     madvise(memory, kStagingBytes, MADV_DONTFORK);
     staging_ = static_cast<char *>(memory);
-    buffers_.resize(kBuffers);
-    free_.reserve(kBuffers);
     iovec pieces[kBuffers];
     for (unsigned i = 0; i < kBuffers; i++) {
         buffers_[i].memory = staging_ + i * kBufferBytes;
         pieces[i] = {buffers_[i].memory, kBufferBytes};
         free_.push_back(&buffers_[i]);
     }
-    ring_.emplace(kBuffers);
     const bool pinned = ring_->register_buffers(pieces, kBuffers);
     for (unsigned i = 0; i < kBuffers; i++) {
         buffers_[i].fd = file_;
@@ -117,12 +129,11 @@ int Spiller::start() {
 // ---- one row
 // ------------------------------------------------------------------------------------------------------------
 
-// All that may fail comes before the bytes are written: the stub's place and room in the file.
+// The stub's place and room in the file come before the bytes are written: that they are not to be had is this call's
+// error. (That the index has no room shows at publication only.)
 int Spiller::reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight *flight) {
-    if (int rc = start(); rc != 0) return rc;
     if (int rc = writer_.place_stub(row_id, row.timeout_ns, &flight->stub); rc != 0) return rc;
     LIBCACHE_PAUSE("spill.reserve.1");
-    flight->row_id = row_id;
     flight->where.bytes = bytes;
     flight->column_bytes = row.layout->column_bytes();
     flight->term = 0;
@@ -131,47 +142,55 @@ int Spiller::reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight
     return rc;
 }
 
+// make_room() has seen to the memory.
 void Spiller::begin(const Flight &flight) {
     // What an earlier write of this id failed of is history: it is neither this one's result nor a lost row.
-    lost_ -= std::erase_if(failures_, [&](const Failure &failure) { return failure.row_id == flight.row_id; });
-    under_way_.insert(flight.row_id);
+    lost_ -= std::erase_if(failures_, [&](const Failure &failure) { return failure.row_id == flight.row_id(); });
+    under_way_.insert(flight.row_id());
     rows_under_way_.fetch_add(1, std::memory_order_relaxed);
     if (flight.term != 0) appends_under_way_.fetch_add(1, std::memory_order_relaxed);
 }
 
 int Spiller::put(int64_t row_id, const SpillRow &row) {
     std::unique_lock lock(mutex_);
-    (void)collect(false);
-    if (under_way_.count(row_id) != 0) return 1;
+    if (int rc = start(); rc != 0) return rc;
+    make_room(lock);
+    // Memory may have had room for it since it was refused this one.
+    if (under_way_.contains(row_id) || writer_.has(row_id)) return 1;
     const RowImage image(row, row_id);
     Flight flight{};
     if (int rc = reserve(row_id, row, image.bytes(), &flight); rc != 0) return rc;
     begin(flight);
-    if (image.bytes() <= kBufferBytes) {
-        stage(image, flight);
-        return result_of(row_id);
-    }
+    if (image.bytes() > kBufferBytes) return write_large(lock, image, flight);
+    Buffer &buffer = buffer_at(flight.where.offset, image.bytes());
+    char *const to = buffer.memory + buffer.filled;
+    const size_t number = buffer.rows.size();
+    buffer.filled += image.bytes();
+    buffer.rows.push_back(flight);
+    buffer.copying++;
     lock.unlock(); // others go on meanwhile
-    const int error = write_large(image, flight, &flight.where.crc);
+    const uint32_t crc = image.copy_to(to);
     lock.lock();
-    const int rc = finish(flight, error);
-    if (rc < 0) (void)result_of(row_id);
-    return rc;
+    buffer.rows[number].where.crc = crc;
+    copied(buffer);
+    return outcome(row_id);
 }
 
 int Spiller::append(const SpillRow &row, uint64_t term, int64_t *row_id) {
-    std::lock_guard lock(mutex_);
-    (void)collect(false);
-    if (stream_failure_) return fail(stream_failure_->code, "%s", stream_failure_->text.c_str());
+    std::unique_lock lock(mutex_);
+    if (int rc = start(); rc != 0) return rc;
+    make_room(lock);
     const uint64_t bytes = RowImage(row, 0).bytes();
-    if (bytes > kBufferBytes) wait_all(); // it is published as soon as it is written
+    while (bytes > kBufferBytes && (open_ != nullptr || !flying_.empty()))
+        wait_all(lock); // it is published as soon as it is written
+    if (stream_failure_) return stream_failure_->tell();
     Flight flight{};
     if (int rc = reserve(0, row, bytes, &flight); rc != 0) return rc;
     flight.term = term;
-    flight.row_id = flight.stub.row_id = *row_id = writer_.promise(term);
+    flight.stub.row_id = *row_id = writer_.promise(term);
     if (*row_id < 0) {
         writer_.give_back(flight.stub);
-        if (--flight.run->flights == 0 && flight.run != current_) seal(*flight.run);
+        leave(*flight.run, 1);
         return fail(CACHE_EBUILDING,
                     "this process is no more the builder of cache %u of session %u: call "
                     "cache_build_begin",
@@ -179,43 +198,60 @@ int Spiller::append(const SpillRow &row, uint64_t term, int64_t *row_id) {
     }
     const RowImage image(row, *row_id);
     begin(flight);
-    if (bytes <= kBufferBytes) {
-        stage(image, flight);
-        return result_of(*row_id);
-    }
-    const int error = write_large(image, flight, &flight.where.crc);
-    const int rc = finish(flight, error);
-    if (rc < 0) (void)result_of(*row_id);
-    return rc;
+    if (bytes > kBufferBytes) return write_large(lock, image, flight);
+    Buffer &buffer = buffer_at(flight.where.offset, bytes);
+    flight.where.crc = image.copy_to(buffer.memory + buffer.filled);
+    buffer.filled += bytes;
+    buffer.rows.push_back(flight);
+    return outcome(*row_id);
 }
 
-// What is known of a row by now.
-int Spiller::result_of(int64_t row_id) {
-    const auto mine = std::find_if(failures_.begin(), failures_.end(),
-                                   [&](const Failure &failure) { return failure.row_id == row_id; });
-    if (mine == failures_.end()) return 0;
-    const int rc = fail(mine->code, "%s", mine->text.c_str());
-    failures_.erase(mine);
-    lost_--;
-    return rc;
+// collect(), and what is known by then of the row that this call has brought.
+int Spiller::outcome(int64_t row_id) {
+    own_ = row_id;
+    collect();
+    own_ = -1;
+    return own_failure_ ? std::exchange(own_failure_, {})->tell() : 0;
 }
 
-int Spiller::write_large(const RowImage &image, const Flight &flight, uint32_t *crc) const {
+// A row larger than a buffer is written by its own call: a stream's under the mutex, for it must be published next.
+int Spiller::write_large(std::unique_lock<std::mutex> &lock, const RowImage &image, Flight flight) {
+    if (flight.term == 0) lock.unlock();
     PieceWriter writer(file_, flight.where.offset);
     image.for_each_piece([&](const void *data, uint64_t bytes) { writer.add(data, bytes); });
-    return writer.end(crc);
+    const int error = writer.end(&flight.where.crc);
+    if (flight.term == 0) lock.lock();
+    own_ = flight.row_id();
+    const int rc = end(flight, error);
+    own_ = -1;
+    own_failure_.reset(); // this thread's last error says it
+    if (rc == 0) count(*flight.run, 1, flight.column_bytes);
+    leave(*flight.run, 1);
+    rows_under_way_.fetch_sub(1, std::memory_order_release); // [landed]
+    if (flight.term != 0) appends_under_way_.fetch_sub(1, std::memory_order_relaxed);
+    changed_.notify_all();
+    return rc;
 }
 
 // ---- buffers
 // ------------------------------------------------------------------------------------------------------------
 
-// The open buffer if it goes on at `offset` and has room, else another.
+// Until a buffer is free: what comes after it in a call need not let go of the mutex any more. And memory for one more
+// row's books, so that none is left half begun.
+void Spiller::make_room(std::unique_lock<std::mutex> &lock) {
+    while (free_.empty())
+        wait_for_oldest(lock);
+    for (Buffer *buffer : {open_, free_.back()})
+        if (buffer != nullptr && buffer->rows.size() == buffer->rows.capacity())
+            buffer->rows.reserve(std::max<size_t>(64, 2 * buffer->rows.size()));
+    if (under_way_.size() >= under_way_.max_load()) under_way_.reserve(std::max<size_t>(64, 2 * under_way_.size()));
+}
+
+// The open buffer if it goes on at `offset` and has room, else another, which make_room() has seen to.
 Spiller::Buffer &Spiller::buffer_at(uint64_t offset, uint64_t bytes) {
     if (open_ != nullptr && (open_->start + open_->filled != offset || kBufferBytes - open_->filled < bytes))
-        submit_open();
+        close_open();
     if (open_ == nullptr) {
-        while (free_.empty())
-            (void)collect(true);
         open_ = free_.back();
         free_.pop_back();
         open_->start = offset;
@@ -225,109 +261,155 @@ Spiller::Buffer &Spiller::buffer_at(uint64_t offset, uint64_t bytes) {
     return *open_;
 }
 
-// While nothing is being written a row goes to the disk at once; else it waits for others, until the buffer is full or
-// a write has ended.
-void Spiller::stage(const RowImage &image, Flight flight) {
-    Buffer &buffer = buffer_at(flight.where.offset, flight.where.bytes);
-    char *const start = buffer.memory + buffer.filled;
-    char *to = start;
-    image.for_each_piece([&](const void *data, uint64_t bytes) {
-        memcpy(to, data, bytes);
-        to += bytes;
-    });
-    flight.where.crc = crc32c(start, flight.where.bytes);
-    buffer.filled += flight.where.bytes;
-    buffer.rows.push_back(flight);
-    if (flying_.empty() || buffer.filled == kBufferBytes) submit_open();
-    (void)collect(false);
+void Spiller::close_open() {
+    Buffer &buffer = *std::exchange(open_, nullptr);
+    flying_.push_back(&buffer);
+    closed_++;
+    if (buffer.copying == 0) send(buffer);
 }
 
-void Spiller::submit_open() {
-    Buffer &buffer = *std::exchange(open_, nullptr);
+void Spiller::send(Buffer &buffer) {
     buffer.piece = {buffer.memory, buffer.filled};
     buffer.pieces = &buffer.piece;
     buffer.n_pieces = 1;
     buffer.offset = buffer.start;
-    flying_.push_back(&buffer);
+    sent_ns_ = coarse_now_ns();
     LIBCACHE_PAUSE("spill.submit.1");
     ring_->start(buffer);
     ring_->submit();
 }
 
-// Takes note of writes that are done and publishes their rows, in the order of submission: a stream needs it. `wait`:
-// for at least the oldest one. False: nothing is under way any more.
-bool Spiller::collect(bool wait) {
-    if (flying_.empty()) return false;
-    while (Transfer *done = ring_->next_done(wait && !flying_.front()->done))
-        static_cast<Buffer *>(done)->done = true;
-    while (!flying_.empty() && flying_.front()->done) {
-        Buffer &buffer = *flying_.front();
-        flying_.pop_front();
-        finish(buffer);
-    }
-    if (flying_.empty() && open_ != nullptr) submit_open();
-    return !flying_.empty();
+// A row's bytes are in the buffer.
+void Spiller::copied(Buffer &buffer) {
+    if (--buffer.copying != 0 || &buffer == open_) return;
+    send(buffer);
+    changed_.notify_all();
 }
 
-void Spiller::wait_all() {
-    if (open_ != nullptr) submit_open();
-    while (collect(true)) {
+// Takes note of writes that are done, and publishes their rows in the order of closing: a stream needs it.
+void Spiller::land() {
+    while (!flying_.empty()) {
+        while (Transfer *const done = ring_->next_done(false))
+            static_cast<Buffer *>(done)->done = true;
+        if (!flying_.front()->done) return;
+        Buffer &oldest = *flying_.front();
+        flying_.pop_front();
+        finish(oldest);
     }
+}
+
+// What each call does once. Rows that come one by one go to the disk at once; those that come close together wait for
+// each other, until there are enough or nothing has been written for a while.
+void Spiller::collect() {
+    land();
+    if (open_ == nullptr || open_->copying != 0) return;
+    if (open_->filled < kEnough && (!flying_.empty() || coarse_now_ns() - sent_ns_ < kPatienceNs)) return;
+    close_open();
+    land();
+}
+
+// For the oldest of the closed buffers.
+void Spiller::wait_for_oldest(std::unique_lock<std::mutex> &lock) {
+    Buffer &oldest = *flying_.front();
+    if (oldest.copying != 0) return changed_.wait(lock); // that thread needs the mutex
+    while (!oldest.done)
+        static_cast<Buffer *>(ring_->next_done(true))->done = true;
+    land();
+}
+
+// For all rows that are under way now.
+void Spiller::wait_all(std::unique_lock<std::mutex> &lock) {
+    if (open_ != nullptr) close_open();
+    for (const uint64_t last = closed_; landed_ < last;)
+        wait_for_oldest(lock);
 }
 
 void Spiller::finish(Buffer &buffer) {
     LIBCACHE_PAUSE("spill.written");
-    for (const Flight &flight : buffer.rows)
-        (void)finish(flight, buffer.error);
+    for (size_t i = 0; i < buffer.rows.size();) { // of one run after the other: usually it is one
+        Run &run = *buffer.rows[i].run;
+        const size_t first = i;
+        uint64_t rows = 0, column_bytes = 0;
+        for (; i < buffer.rows.size() && buffer.rows[i].run == &run; i++) {
+            if (end(buffer.rows[i], buffer.error) != 0) continue;
+            rows++;
+            column_bytes += buffer.rows[i].column_bytes;
+        }
+        count(run, rows, column_bytes);
+        leave(run, i - first);
+    }
+    // rel [landed] pairs with busy(): who sees that nothing is under way finds the rows
+    rows_under_way_.fetch_sub(buffer.rows.size(), std::memory_order_release);
+    const auto is_append = [](const Flight &flight) { return flight.term != 0; };
+    if (const auto appends = std::ranges::count_if(buffer.rows, is_append); appends != 0)
+        appends_under_way_.fetch_sub(static_cast<uint64_t>(appends), std::memory_order_relaxed);
     buffer.rows.clear();
     free_.push_back(&buffer);
+    landed_++;
 }
 
 // A row's flight ends: its stub is published, or given back. What publishing gave, or the code of the failure.
-int Spiller::finish(const Flight &flight, int error) {
+int Spiller::end(const Flight &flight, int error) {
     int rc = 0;
     if (error != 0)
-        rc = fail(code_of(error), "writing row %lld of cache %u of session %u, %llu bytes, to the spill file: %s",
-                  static_cast<long long>(flight.row_id), map_.header()->cache_id, map_.header()->session_id,
-                  static_cast<unsigned long long>(flight.where.bytes), strerror(error));
+        rc = full_of(CACHE_FULL_DISK,
+                     fail(code_of(error),
+                          "writing row %lld of cache %u of session %u, %llu bytes, to the spill file: %s",
+                          static_cast<long long>(flight.row_id()), map_.header()->cache_id, map_.header()->session_id,
+                          static_cast<unsigned long long>(flight.where.bytes), strerror(error)));
     else if (flight.term != 0 && stream_failure_)
-        rc = fail(stream_failure_->code, "%s", stream_failure_->text.c_str()); // it would leave a hole before it
+        rc = stream_failure_->tell(); // it would leave a hole before it
     if (rc != 0)
         writer_.give_back(flight.stub);
     else
         rc = publish(flight);
     if (rc < 0) fail_row(flight, rc);
-    under_way_.erase(flight.row_id);
-    rows_under_way_.fetch_sub(1, std::memory_order_relaxed);
-    if (flight.term != 0) appends_under_way_.fetch_sub(1, std::memory_order_relaxed);
-    if (--flight.run->flights == 0 && flight.run != current_) seal(*flight.run);
+    under_way_.erase(flight.row_id());
     return rc;
 }
 
 int Spiller::publish(const Flight &flight) {
     Writer::fill_stub(flight.stub, flight.where);
     LIBCACHE_PAUSE("spill.publish.1");
-    int64_t id = flight.row_id;
+    int64_t id = flight.row_id();
     const int rc =
         flight.term != 0 ? writer_.append(flight.stub, flight.term, &id, true) : writer_.publish(flight.stub);
-    if (rc != 0) return rc;
     LIBCACHE_PAUSE("spill.publish.2");
-    SpillSegment &counts = segment(*flight.run);
-    // rlx: sums; whoever relies on them has seen the run sealed
-    counts.rows.fetch_add(1, std::memory_order_relaxed);
-    counts.bytes.fetch_add(flight.column_bytes, std::memory_order_relaxed);
-    return 0;
+    return rc;
 }
 
-// Keeps the sentence that was just made, for whoever asks first.
+// Published rows. rlx: sums; whoever relies on them has seen the run sealed.
+void Spiller::count(Run &run, uint64_t rows, uint64_t column_bytes) {
+    segment(run).rows.fetch_add(rows, std::memory_order_relaxed);
+    segment(run).bytes.fetch_add(column_bytes, std::memory_order_relaxed);
+}
+
+// Rows of this run are no more being written.
+void Spiller::leave(Run &run, uint64_t flights) {
+    run.flights -= flights;
+    if (run.flights == 0 && &run != current_) seal(run);
+}
+
+// Keeps the sentence that was just made: for the row's own call, if it is still here, else for whoever asks first. A
+// stream's promises stay: no row of memory may take an id that was told to another row's caller.
 void Spiller::fail_row(const Flight &flight, int code) {
-    const Failure failure{code, last_error(), flight.row_id};
-    lost_++;
-    if (failures_.size() < kMostFailures) failures_.push_back(failure);
-    if (flight.term == 0 || stream_failure_) return;
-    stream_failure_ = failure;
-    stream_failed_.store(true, std::memory_order_relaxed);
-    writer_.break_promises();
+    Failure failure{code, {}, flight.row_id(), full_cause()};
+    if (flight.term != 0 && !stream_failure_) {
+        stream_failure_ = failure;
+        stream_failed_.store(true, std::memory_order_relaxed);
+    }
+    const bool own = flight.row_id() == own_;
+    if (!own) lost_++;
+    try {
+        failure.text = last_error();
+        if (stream_failure_ && stream_failure_->row_id == failure.row_id) stream_failure_->text = failure.text;
+        if (own)
+            own_failure_ = std::move(failure);
+        else if (failures_.size() < kMostFailures)
+            failures_.push_back(std::move(failure));
+    } catch (const std::bad_alloc &) { // it is counted all the same
+        if (own) own_failure_ = Failure{code, {}, flight.row_id(), full_cause()};
+    }
 }
 
 // ---- what later calls do
@@ -336,37 +418,47 @@ void Spiller::fail_row(const Flight &flight, int code) {
 bool Spiller::writes(int64_t row_id) {
     const KeepError keep; // failures are flush()'s to tell
     std::lock_guard lock(mutex_);
-    (void)collect(false);
-    return under_way_.count(row_id) != 0;
+    collect();
+    return under_way_.contains(row_id);
 }
 
 void Spiller::wait_for(int64_t row_id) {
     const KeepError keep;
-    std::lock_guard lock(mutex_);
-    under_way_.count(row_id) != 0 ? wait_all() : static_cast<void>(collect(false));
+    std::unique_lock lock(mutex_);
+    collect();
+    while (under_way_.contains(row_id)) {
+        if (open_ != nullptr) close_open();
+        flying_.empty() ? changed_.wait(lock) : wait_for_oldest(lock); // a large row: it is written by another thread
+    }
 }
 
 void Spiller::drain() {
     const KeepError keep;
-    std::lock_guard lock(mutex_);
-    wait_all();
+    std::unique_lock lock(mutex_);
+    wait_all(lock);
 }
 
 int Spiller::flush() {
-    std::lock_guard lock(mutex_);
-    wait_all();
+    std::unique_lock lock(mutex_);
+    wait_all(lock);
     if (lost_ == 0) return 0;
     const unsigned long long lost = std::exchange(lost_, 0);
     const std::vector<Failure> failures = std::exchange(failures_, {});
     if (failures.empty()) return fail(CACHE_EIO, "%llu more rows could not be spilled", lost);
     const Failure &first = failures.front();
-    if (lost == 1) return fail(first.code, "%s", first.text.c_str());
-    return fail(first.code, "%s; and %llu more rows", first.text.c_str(), lost - 1);
+    if (lost == 1) return first.tell();
+    return full_of(first.cause, fail(first.code, "%s; and %llu more rows", first.text.c_str(), lost - 1));
+}
+
+int Spiller::flush_stream() {
+    if (int rc = flush(); rc != 0) return rc;
+    std::lock_guard lock(mutex_);
+    return stream_failure_ ? stream_failure_->tell() : 0;
 }
 
 void Spiller::begin_stream() {
-    std::lock_guard lock(mutex_);
-    wait_all();
+    std::unique_lock lock(mutex_);
+    wait_all(lock);
     // The appends that failed are done again, under the ids that follow: nothing is left to be told.
     failures_.clear();
     lost_ = 0;

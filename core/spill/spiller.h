@@ -2,20 +2,23 @@
 // One process's spilling side of one cache: writes rows that memory refuses to the cache's file, many in one transfer
 // and several transfers at once, and publishes a stub for each when its bytes are written (PROTOCOL "Spilled row").
 // There is no thread: what is done is taken note of by later calls, by flush() and at the end. Any thread may call; the
-// mutex is private to the process and is held while a row is copied into a staging buffer and while the broker makes
-// file space.
+// mutex is private to the process. Rows are copied into staging buffers without it (a stream's with it: their order is
+// that of the calls); it is held while the broker makes file space and while all buffers are being written.
 #pragma once
 
+#include "core/common/error.h"
 #include "core/spill/image.h"
 #include "core/spill/ring.h"
 #include "core/store/writer.h"
 
+#include <boost/circular_buffer.hpp>
+#include <boost/unordered/unordered_flat_set.hpp>
+#include <condition_variable>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -50,9 +53,10 @@ class Spiller {
     int append(const SpillRow &row, uint64_t term, int64_t *row_id);
     void begin_stream();
 
-    // Rows are being written. A hint.
-    bool busy() const { return rows_under_way_.load(std::memory_order_relaxed) != 0; }
-    // The next append must be this object's: rows of the stream are being written, or one has failed.
+    // Rows are being written. acq [landed]: if none is, what was put before is found.
+    bool busy() const { return rows_under_way_.load(std::memory_order_acquire) != 0; }
+    // The next append must be this object's: rows of the stream are being written, or one has failed. A hint: who comes
+    // too late finds ids promised (Writer::kBehind) and asks again.
     bool has_stream() const {
         return appends_under_way_.load(std::memory_order_relaxed) != 0 ||
                stream_failed_.load(std::memory_order_relaxed);
@@ -64,6 +68,8 @@ class Spiller {
     void drain();
     // drain(), and the first failure that no call has returned yet.
     int flush();
+    // The same for a stream that is to end: rows of it that are lost are told until begin_stream().
+    int flush_stream();
 
   private:
     struct Run { // of segments that this process HOLDs
@@ -75,16 +81,18 @@ class Spiller {
         uint64_t room() const { return len * kSegmentBytes - used; }
     };
     struct Flight { // one row
-        int64_t row_id;
         Writer::Place stub;
         SpillStub where;
         Run *run;
         uint64_t column_bytes;
         uint64_t term; // of a stream, else 0
+        int64_t row_id() const { return stub.row_id; }
     };
+    // Filled while it is open_; then in flying_, handed to the ring once nobody copies into it any more.
     struct Buffer : Transfer {
         char *memory = nullptr;
         uint64_t start = 0, filled = 0; // place in the file, bytes
+        unsigned copying = 0;           // rows whose bytes other threads are copying into it
         bool done = false;
         iovec piece{};
         std::vector<Flight> rows;
@@ -93,6 +101,12 @@ class Spiller {
         int code;
         std::string text;
         int64_t row_id;
+        uint32_t cause; // of CACHE_EFULL
+        int tell() const {
+            return full_of(
+                cause, fail(code, "%s",
+                            text.empty() ? "a row could not be spilled, nor memory be had to say why" : text.c_str()));
+        }
     };
 
     const RegionMap &map_;
@@ -100,7 +114,7 @@ class Spiller {
     const int file_;
     Writer &writer_;
     SpillLink &link_;
-    AtomicU64 rows_under_way_{0}, appends_under_way_{0}; // relaxed: hints; changed under the mutex
+    AtomicU64 rows_under_way_{0}, appends_under_way_{0}; // changed under the mutex
     std::atomic<bool> stream_failed_{false};             // the same
 
     std::mutex mutex_; // guards all below
@@ -108,13 +122,18 @@ class Spiller {
     char *staging_ = nullptr;
     std::vector<Buffer> buffers_;
     std::vector<Buffer *> free_;
-    std::deque<Buffer *> flying_; // in the order of submission, which is that of publication
-    Buffer *open_ = nullptr;      // being filled
+    boost::circular_buffer<Buffer *> flying_; // in the order of closing, which is that of publication
+    Buffer *open_ = nullptr;                  // being filled
+    uint64_t closed_ = 0, landed_ = 0;        // buffers, since the beginning
+    int64_t sent_ns_ = 0;                     // when a buffer was last handed to the ring
+    std::condition_variable changed_;         // a closed buffer was handed to the ring, or a large row has ended
     std::list<Run> runs_;
     Run *current_ = nullptr;
-    std::unordered_set<int64_t> under_way_; // ids
-    std::vector<Failure> failures_;         // not told yet: the first ones
-    uint64_t lost_ = 0;                     // rows not told yet
+    boost::unordered_flat_set<int64_t> under_way_; // ids
+    std::vector<Failure> failures_;                // not told yet: the first ones
+    uint64_t lost_ = 0;                            // rows not told yet
+    int64_t own_ = -1;                             // the row that the call at work has brought
+    std::optional<Failure> own_failure_;           // of that row
     std::optional<Failure> stream_failure_;
 
     int start();
@@ -127,17 +146,23 @@ class Spiller {
     SpillSegment &segment(const Run &run) const { return *map_.segment(run.segment); }
 
     Buffer &buffer_at(uint64_t offset, uint64_t bytes);
-    void stage(const RowImage &image, Flight flight);
-    void submit_open();
-    bool collect(bool wait);
-    void wait_all();
+    void make_room(std::unique_lock<std::mutex> &lock);
+    void close_open();
+    void send(Buffer &buffer);
+    void copied(Buffer &buffer);
+    void collect();
+    void land();
+    void wait_for_oldest(std::unique_lock<std::mutex> &lock);
+    void wait_all(std::unique_lock<std::mutex> &lock);
     void finish(Buffer &buffer);
-    int finish(const Flight &flight, int error);
+    int end(const Flight &flight, int error);
     int publish(const Flight &flight);
+    void count(Run &run, uint64_t rows, uint64_t column_bytes);
+    void leave(Run &run, uint64_t flights);
     void fail_row(const Flight &flight, int code);
-    int write_large(const RowImage &image, const Flight &flight, uint32_t *crc) const;
+    int write_large(std::unique_lock<std::mutex> &lock, const RowImage &image, Flight flight);
     void begin(const Flight &flight);
-    int result_of(int64_t row_id);
+    int outcome(int64_t row_id);
 };
 
 } // namespace libcache

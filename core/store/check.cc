@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/store/check.h"
 
+#include "core/common/page.h"
 #include "core/store/audit.h"
 #include "core/store/layouts.h"
 #include "core/store/stats.h"
@@ -89,9 +90,9 @@ class Checker {
         if (end < table_top) wrong("extents: the walk ends at chunk %llu of %llu", big(end), big(table_top));
         const Geometry &g = map_.geometry();
         const uint64_t slots_end = g.slots_offset + header_.slots_top.load(std::memory_order_acquire) * sizeof(Slot);
-        charged += round_up(slots_end, 4096);
-        charged += round_up(table_top * sizeof(Extent), 4096);
-        charged += round_up(spill_top() * sizeof(SpillSegment), 4096);
+        charged += round_up(slots_end, page_bytes());
+        charged += round_up(table_top * sizeof(Extent), page_bytes());
+        charged += round_up(spill_top() * sizeof(SpillSegment), page_bytes());
         const uint64_t stated = header_.charged_bytes.load(std::memory_order_acquire);
         for (uint32_t k = 0; k < index_.known(); k++)
             check_level(k);

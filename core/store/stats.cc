@@ -11,10 +11,17 @@ int64_t signed_bytes(uint64_t n) {
     return static_cast<int64_t>(n);
 }
 
-// Of a run of chunks, what is mapped for huge pages. Where the kernel has none left it gives small ones there too.
-int64_t huge_bytes(const Geometry &g, uint64_t chunk, uint64_t chunks) {
-    const uint64_t end = std::min(chunk + chunks, g.huge_chunks);
-    return end > chunk ? signed_bytes((end - chunk) * kChunkBytes) : 0;
+constexpr uint64_t kUnitChunks = kHugeBytes / kChunkBytes;
+
+// Of a run of chunks, what the kernel made huge pages of.
+int64_t huge_bytes(const RegionMap &map, uint64_t chunk, uint64_t chunks) {
+    const uint64_t told = map.header()->table_top.load(std::memory_order_acquire); // entries beyond have no pages
+    const uint64_t end = std::min({chunk + chunks, map.geometry().huge_chunks, told});
+    uint64_t huge = 0;
+    for (uint64_t unit = round_down(chunk, kUnitChunks); unit < end; unit += kUnitChunks)
+        if (map.extent(unit)->huge.load(std::memory_order_relaxed) != 0)
+            huge += std::min(unit + kUnitChunks, end) - std::max(unit, chunk);
+    return signed_bytes(huge * kChunkBytes);
 }
 
 void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_stats *s) {
@@ -24,7 +31,7 @@ void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_sta
         std::min(bytes, signed_bytes(uint64_t{Bump::unpack(e.bump.load(std::memory_order_relaxed)).used} * kUnitBytes));
     if (word.state == ExtentState::Busy) s->populated_bytes -= bytes; // being made, or given back
     if (word.state != ExtentState::Busy && word.state != ExtentState::Empty)
-        s->huge_page_bytes += huge_bytes(map.geometry(), chunk, word.len);
+        s->huge_page_bytes += huge_bytes(map, chunk, word.len);
     switch (word.state) {
     case ExtentState::Free: s->free_bytes += bytes; break;
     case ExtentState::Index: s->index_bytes += bytes; break;

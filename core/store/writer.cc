@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace libcache {
 
@@ -256,8 +257,15 @@ void Writer::give_back(const Place &place) {
 }
 
 bool Writer::builds(uint64_t term) const {
+    // rlx: what is appended is decided under the mutex, which end_appends() holds
+    if (term == 0 || term == ended_term_.load(std::memory_order_relaxed)) return false;
     // acq: what the last builder published before it ended is seen
-    return term != 0 && header_->builder.load(std::memory_order_acquire) == Builder{slot_number_, term}.pack();
+    return header_->builder.load(std::memory_order_acquire) == Builder{slot_number_, term}.pack();
+}
+
+void Writer::end_appends(uint64_t term) {
+    std::lock_guard lock(mutex_);
+    ended_term_.store(term, std::memory_order_relaxed);
 }
 
 int64_t Writer::resume() {
@@ -335,7 +343,15 @@ void Writer::settle(Held &held) {
 // Writes a column table, or the schema, as a row of its own and publishes it in `entry`. 0, or 1 if entry was taken.
 int Writer::store_table(const Layout &layout, int64_t number, const char *data, int64_t timeout_ns, AtomicU64 &entry) {
     Place place;
-    if (int rc = this->place({&layout, kLayoutRow, number, timeout_ns, data == nullptr}, &place); rc != 0) return rc;
+    Row row{&layout, kLayoutRow, number, timeout_ns, data == nullptr};
+    // In a cache that spills, rows go on when memory is full, and what they are made of with them.
+    row.may_spill = header_->spill_segments != 0;
+    int rc = this->place(row, &place);
+    if (rc == CACHE_EFULL && std::exchange(row.may_spill, false)) {
+        row.from_share = true;
+        rc = place_in(&Writer::stubs_, row, &place);
+    }
+    if (rc != 0) return rc;
     memcpy(place.address + sizeof(RowHeader), layout.table(), layout.table_bytes());
     if (data != nullptr)
         memcpy(place.address + layout.column_offset_in_line(residue_of(place.offset), 0), data, layout.column_bytes());

@@ -50,7 +50,10 @@ class Writer {
         bool table_only = false; // a layout row: no columns of its own
         bool may_spill = false;  // the caller has another place for it: that memory is full needs no sentence
 
+        bool from_share = false; // it may use what a spilling cache keeps for stubs
+
         bool stub() const { return SpillStub::is(number); }
+        bool has_share() const { return stub() || from_share; }
         // Bytes from the start of the header to the end, for a row that starts at `residue`.
         uint64_t bytes(uint32_t residue) const {
             if (stub()) return sizeof(RowHeader);
@@ -89,6 +92,10 @@ class Writer {
     // append of a builder.
     int64_t resume();
     bool builds(uint64_t term) const;
+    // Nothing is appended in this term any more, also not by a thread that has begun to. Before the broker is told:
+    // from then on another builder may follow, and the two must not meet at `next`.
+    void end_appends(uint64_t term);
+    bool has(int64_t row_id) { return index_.find(row_id) != 0; } // published by now
 
     // The number under which these columns are stored from now on; kInlineLayout when the table is full.
     int store_layout(const Layout &layout, int64_t timeout_ns, uint32_t *number);
@@ -135,6 +142,7 @@ class Writer {
     Held *stubs_ = nullptr;     // where new stubs go
     bool stub_ordered_ = false; // the next extent that comes is for stubs: rows must not take it
     uint32_t rows_waiting_ = 0; // threads that have asked for memory and not been answered
+    AtomicU64 ended_term_{0};   // set under the mutex
     uint64_t promised_ = 0;     // ids after `next` that are promised
     std::deque<Held> pool_;
     std::vector<Held *> spare_, open_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The writer's extents: take, populate, retire, seal (PROTOCOL section 1). Everything here runs under the writer's
 // mutex.
+#include "core/common/page.h"
 #include "core/common/pause.h"
 #include "core/store/writer.h"
 
@@ -53,7 +54,7 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
     held->used = bump.used;
     held->started = held->settled = 0;
     held->rows_at_take = rows;
-    held->populated = round_down(uint64_t{bump.used} * kUnitBytes, 4096);
+    held->populated = round_down(uint64_t{bump.used} * kUnitBytes, page_bytes());
     held->open = true;
     open_.push_back(held);
     return held;
@@ -65,7 +66,7 @@ Writer::Held *Writer::try_token(uint64_t raw, const Row &row, bool *stale) {
 Writer::Held *Writer::take(const Row &row) {
     Held *held = nullptr;
     bool stale = false;
-    if (stub_ordered_ && !row.stub()) return nullptr; // it may lie in the ring by now
+    if (stub_ordered_ && !row.has_share()) return nullptr; // it may lie in the ring by now
     for (size_t i = 0; i < aside_.size() && held == nullptr;) {
         held = try_token(aside_[i], row, &stale);
         if (held != nullptr || stale)
@@ -81,7 +82,7 @@ Writer::Held *Writer::take(const Row &row) {
         if (aside_.size() == kRingTokens) aside_.erase(aside_.begin()); // the broker offers it again when we wait
         aside_.push_back(token);
     }
-    if (held != nullptr && row.stub()) stub_ordered_ = false;
+    if (held != nullptr && row.has_share()) stub_ordered_ = false;
     if (held != nullptr) link_.send_want(header_->region_id, slot_number_, epoch_, Want{}, 0);
     return held;
 }

@@ -105,14 +105,14 @@ int Writer::full_but_for_stubs(const Row &row) const {
 
 int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline) {
     const uint64_t bytes = uint64_t{units_of(row, 0)} * kUnitBytes;
-    const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes), row.stub()};
+    const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes), row.has_share()};
     // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
     const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
     const bool full = known != 0 && want.chunks >= known;
     if (row.may_spill && (full || stub_ordered_)) return CACHE_EFULL; // each row that spills comes by here
     if (int rc = still_ours(); rc != 0) return rc;
-    if (stub_ordered_ && !row.stub()) return full_but_for_stubs(row);
-    if (row.stub()) {
+    if (stub_ordered_ && !row.has_share()) return full_but_for_stubs(row);
+    if (row.has_share()) {
         const bool alone = rows_waiting_ == 0;
         stub_ordered_ = true;
         int rc = wait_answer(lock, seen, want, row.row_id, deadline);

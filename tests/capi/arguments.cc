@@ -186,6 +186,7 @@ Test(null_pointers, are_einval_in_every_call) {
     cr_assert_lt(cache_build_begin(nullptr, &id), 0);
     cr_assert_lt(cache_append(nullptr, &kGood, 1, &id), 0);
     cr_assert_lt(cache_build_done(nullptr), 0);
+    cr_assert_lt(cache_build_leave(nullptr), 0);
     cr_assert_lt(cache_build_wait(nullptr, 0), 0);
     OK(cache_abort(nullptr));
     OK(cache_close(nullptr));

@@ -114,6 +114,9 @@ Test(budgets, one_row_less_one_byte_is_full_and_the_row_before_fits, .timeout = 
     const int64_t most = s.stat(small).largest_free_bytes;
     uint64_t fits = 0, refused = uint64_t(most) + 1;
     cr_assert_eq(put_exactly(small, 1, refused), CACHE_EFULL);
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SIZE});
+    cr_assert_eq(put_exactly(small, 1, refused), CACHE_EFULL, "now by the hint in the region");
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SIZE});
     while (refused - fits > 1) { // rows go, so each try is a cache of its own
         const uint64_t size = (fits + refused) / 2;
         cache *fresh = s.open(9, options_with_limit(MiB));
@@ -239,6 +242,10 @@ Test(budgets, full_ends_when_another_session_ends, .timeout = 60) {
     const int opened = cache_open(s.client, s.id, 2, &options, &victim);
     if (opened == 0) cr_assert_eq(put_exactly(victim, 0, 3 * MiB), CACHE_EFULL);
     FAILS(put_exactly(hog, 999'999, 3 * MiB), CACHE_EFULL, "row 999999", "limit");
+    const cache_options too_much = options_with_limit(200 * MiB);
+    cache *none = nullptr;
+    FAILS(cache_open(s.client, s.id, 3, &too_much, &none), CACHE_EFULL, "209715200");
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SERVER});
     cache_view view{};
     OK(cache_get(hog, 0, &view));
     OK(cache_view_release(&view));
@@ -250,6 +257,17 @@ Test(budgets, full_ends_when_another_session_ends, .timeout = 60) {
         pause_a_moment();
     OK(result);
     OK(cache_close(victim));
+}
+
+Test(budgets, full_tells_the_caches_own_limit_from_the_servers, .timeout = 60) {
+    SmallSession s(40 * MiB);
+    cache *first = s.open(2, options_with_limit(24 * MiB)), *second = s.open(3, options_with_limit(24 * MiB));
+    cr_assert_gt(fill(first, 0, 100'000), 200);
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SIZE}, "%s", cache_last_error());
+    cr_assert_gt(fill(second, 0, 100'000), 50);
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SERVER}, "%s", cache_last_error());
+    OK(cache_close(first));
+    OK(cache_close(second));
 }
 
 Test(budgets, old_caches_make_room_least_recently_used_first, .timeout = 60) {
@@ -322,6 +340,9 @@ Test(budgets, nothing_is_lent_out_of_the_headroom, .timeout = 60) {
     OK(cache_session_create(client, &session));
     cache *handle = nullptr;
     FAILS(cache_open(client, session, 1, nullptr, &handle), CACHE_EFULL, "--headroom");
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_MEMORY});
+    FAILS(cache_session_destroy(client, session + 1), CACHE_ENOSESSION);
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_UNKNOWN}, "of a failure that is another one");
     cache_server_stats info{};
     info.size = sizeof info;
     OK(cache_server_info(client, &info));

@@ -52,6 +52,7 @@ std::string no_core() {
 } // namespace
 
 Test(dump, a_client_that_aborts_with_a_cache_of_256_MiB_leaves_a_small_core) {
+    NEEDS_MADVISE("MADV_DONTDUMP");
     if (kSanitized) SKIP("core dumps: a sanitizer's own memory is in them");
     if (const std::string reason = no_core(); !reason.empty()) SKIP(reason.c_str());
     Session s(256 << 20);

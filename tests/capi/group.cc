@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // --group: what a member of the server's group may do, and what stays the owner's. For root only, who can be both.
+#include "tests/support/raw.h"
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
 
+#include <csignal>
+#include <fcntl.h>
 #include <functional>
 #include <grp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,7 +50,83 @@ bool can_write_a_row(cache *handle) {
     return mprotect(page, 4096, PROT_READ | PROT_WRITE) == 0;
 }
 
+// Another user's process that welcomes whoever comes, in a folder of its own, with a socket of this mode and group.
+class Impostor {
+  public:
+    Impostor(mode_t mode, gid_t gid) {
+        cr_assert_not_null(mkdtemp(folder_));
+        path_ = std::string(folder_) + "/cache_server.44444";
+        listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        const sockaddr_un address = address_of(path_);
+        cr_assert_eq(bind(listener_, reinterpret_cast<const sockaddr *>(&address), sizeof address), 0);
+        cr_assert(chown(path_.c_str(), kStranger, gid) == 0 && chmod(path_.c_str(), mode) == 0);
+        cr_assert(chown(folder_, kStranger, kGroup) == 0 && chmod(folder_, 0755) == 0);
+        pid_ = fork();
+        if (pid_ == 0) serve();
+        setenv("LIBCACHE_DIR", folder_, 1);
+        setenv("LIBCACHE_PORT", "44444", 1);
+        for (int tries = 0; access((std::string(folder_) + "/ready").c_str(), F_OK) != 0; tries++) {
+            cr_assert_lt(tries, 6000, "the impostor does not listen");
+            usleep(10000);
+        }
+    }
+    Impostor(const Impostor &) = delete;
+    Impostor &operator=(const Impostor &) = delete;
+    ~Impostor() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        close(listener_);
+        unlink((std::string(folder_) + "/ready").c_str());
+        unlink(path_.c_str());
+        rmdir(folder_);
+    }
+
+  private:
+    char folder_[20] = "/tmp/lcg-XXXXXX";
+    std::string path_;
+    int listener_;
+    pid_t pid_;
+
+    [[noreturn]] void serve() const {
+        alarm(100);
+        // The kernel notes who listens, not who bound.
+        if (setgid(kStranger) != 0 || setuid(kStranger) != 0 || listen(listener_, 5) != 0) _exit(1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); // a new user id takes it back
+        close(creat((std::string(folder_) + "/ready").c_str(), 0600));
+        for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0;) {
+            const auto hello = reply(fd);
+            const auto welcome = message(wire::Type::Welcome, hello ? hello->header.number : 0);
+            welcome->header.generation = 1;
+            (void)send_all(fd, welcome.get(), sizeof *welcome); // and keeps the connection
+        }
+        _exit(0);
+    }
+};
+
+int connect_as_member() {
+    return as_user(kMember, kGroup, [] {
+        cache_client *client = nullptr;
+        const int rc = cache_connect(nullptr, &client);
+        if (rc == 0) return 1;
+        if (rc != CACHE_EPERM || !strstr(cache_last_error(), "user 65533") || !strstr(cache_last_error(), "user 65534"))
+            return 2;
+        return 0;
+    });
+}
+
 } // namespace
+
+Test(group, another_users_server_that_is_for_no_group_of_ours_is_not_believed) {
+    if (!testable()) SKIP("two users and the group nogroup: only root can be both");
+    Impostor anybodys(0666, kStranger);
+    cr_assert_eq(connect_as_member(), 0);
+}
+
+Test(group, another_users_server_that_is_for_a_group_of_ours_is_believed) {
+    if (!testable()) SKIP("two users and the group nogroup: only root can be both");
+    Impostor groups(0660, kGroup);
+    cr_assert_eq(connect_as_member(), 1, "a server with the marks of --group is refused");
+}
 
 Test(group, a_member_reads_and_changes_nothing) {
     if (!testable()) SKIP("two users and the group nogroup: only root can be both");

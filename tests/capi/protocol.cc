@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control socket spoken to by hand: what a server makes of bad clients, and the library of bad servers.
 #include "core/control/wire.h"
+#include "core/shm/layout.h"
 #include "tests/support/raw.h"
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <random>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
@@ -67,6 +70,95 @@ int connect_with_timeout(int64_t timeout_ms) {
     const int result = cache_connect(&options, &client);
     cr_assert_null(client);
     return result;
+}
+
+// Answers every message with itself, changed by `change`; the first one, Hello, with Welcome.
+void answer_each(int fd, void (*change)(wire::Message &)) {
+    for (auto m = std::make_unique<wire::Message>(); recv(fd, m.get(), sizeof *m, 0) == ssize_t(sizeof *m);) {
+        if (m->header.type == uint32_t(wire::Type::Hello))
+            m->header.type = uint32_t(wire::Type::Welcome);
+        else
+            change(*m);
+        send_all(fd, m.get(), sizeof *m);
+    }
+}
+
+int count_call(const cache_list_entry *, void *calls) {
+    ++*static_cast<int *>(calls);
+    return 0;
+}
+
+// The id of the region of cache 1.
+uint64_t open_by_hand(int fd, uint64_t generation, uint32_t session_id) {
+    const auto open = message(wire::Type::Open, 2);
+    open->header.generation = generation;
+    open->u.open.session_id = session_id;
+    open->u.open.cache_id = 1;
+    cr_assert(send_all(fd, open.get(), sizeof *open));
+    const auto opened = reply(fd);
+    cr_assert(opened && opened->header.status == 0);
+    return opened->u.opened.region_id;
+}
+
+constexpr size_t kHeadAndSlots = libcache::kHeaderBytes + libcache::kMaxSlots * sizeof(libcache::Slot);
+
+// A reply with the descriptor of a region for writing: its header and slots.
+char *mapped_reply(int fd, wire::Message *answer) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))] = {};
+    iovec part{answer, sizeof *answer};
+    msghdr packet{};
+    packet.msg_iov = &part;
+    packet.msg_iovlen = 1;
+    packet.msg_control = control;
+    packet.msg_controllen = sizeof control;
+    cr_assert_eq(recvmsg(fd, &packet, MSG_CMSG_CLOEXEC), ssize_t(sizeof *answer));
+    cr_assert_eq(answer->header.status, 0, "%s", answer->text);
+    const cmsghdr *c = CMSG_FIRSTHDR(&packet);
+    cr_assert(c && c->cmsg_type == SCM_RIGHTS);
+    int region;
+    memcpy(&region, CMSG_DATA(c), sizeof region);
+    void *const at = mmap(nullptr, kHeadAndSlots, PROT_READ | PROT_WRITE, MAP_SHARED, region, 0);
+    cr_assert_neq(at, MAP_FAILED);
+    close(region);
+    return static_cast<char *>(at);
+}
+
+// Opens cache 1 and attaches; header and slots of its region.
+char *attach_by_hand(int fd, uint64_t generation, uint32_t session_id, wire::Message *attached) {
+    const auto attach = message(wire::Type::Attach, 3);
+    attach->header.generation = generation;
+    attach->u.region = {open_by_hand(fd, generation, session_id), session_id, 1};
+    cr_assert(send_all(fd, attach.get(), sizeof *attach));
+    return mapped_reply(fd, attached);
+}
+
+libcache::Slot &slot_in(char *region, uint32_t slot) {
+    const auto &header = *reinterpret_cast<const libcache::RegionHeader *>(region);
+    return reinterpret_cast<libcache::Slot *>(region + header.slots_offset)[slot];
+}
+
+// Asks something and leaves the answer where it is. False: the server has hung up.
+bool ask(const Session &s, int fd, uint64_t generation, int number) {
+    const auto request = message(wire::Type::ServerInfo, uint64_t(number));
+    request->header.generation = generation;
+    if (!send_all(fd, request.get(), sizeof *request)) return false;
+    for (int i = 0; i < 2; i++) { // one after the other: then that on the other connection was looked at
+        cache_server_stats info{};
+        info.size = sizeof info;
+        OK(cache_server_info(s.client, &info));
+    }
+    pollfd entry{fd, POLLIN, 0};
+    return poll(&entry, 1, 0) >= 0 && (entry.revents & POLLHUP) == 0;
+}
+
+void kill_broker(const Session &s) {
+    cache_server_stats info{};
+    info.size = sizeof info;
+    OK(cache_server_info(s.client, &info));
+    cr_assert_eq(kill(info.broker_pid, SIGKILL), 0);
+    const int64_t before = info.generation;
+    OK(cache_server_info(s.client, &info)); // answered by the next one
+    cr_assert_gt(info.generation, before);
 }
 
 } // namespace
@@ -147,6 +239,121 @@ Test(server, hears_no_request_before_hello) {
     OK(rows::put(s.rows, 1));
 }
 
+// Its sender may have read the socket before the new broker's RESUME came, and stored its word after that broker
+// looked.
+Test(server, a_want_of_an_older_generation_is_heard) {
+    Session s;
+    uint64_t generation = 0;
+    const int fd = welcomed(s, &generation);
+    wire::Message attached;
+    char *const region = attach_by_hand(fd, generation, s.id, &attached);
+    const libcache::Slot &slot = slot_in(region, attached.u.attached.slot);
+    const uint32_t seen = slot.futex.load(std::memory_order_acquire);
+
+    const auto want = message(wire::Type::Stock, 0);
+    want->header.generation = generation - 1;
+    want->u.want = {attached.u.attached.region_id,
+                    attached.u.attached.epoch,
+                    libcache::Want{true, false, 0, 1}.pack(),
+                    1,
+                    attached.u.attached.slot,
+                    0};
+    cr_assert(send_all(fd, want.get(), sizeof *want));
+    for (int tries = 0; slot.futex.load(std::memory_order_acquire) == seen; tries++) {
+        cr_assert_lt(tries, 3000, "nothing was heard of the want");
+        usleep(10000);
+    }
+    munmap(region, kHeadAndSlots);
+    close(fd);
+}
+
+// A client that asks for nothing reads nothing: RESUME of one broker after the other fills its socket, until one finds
+// no room. Here answers that are not read fill it.
+Test(server, a_client_whose_socket_is_full_when_a_broker_dies_is_kept) {
+    Session s;
+    uint64_t generation = 0;
+    const int probe = welcomed(s, &generation);
+    for (int number = 1; ask(s, probe, generation, number); number++) // the server hangs up on who lets it wait
+        cr_assert_lt(number, 100'000);
+    int room = 0;
+    while (reply(probe))
+        room++;
+    close(probe);
+    const int fd = welcomed(s, &generation);
+    for (int number = 1; number <= room; number++)
+        cr_assert(ask(s, fd, generation, number));
+    kill_broker(s);
+    for (int number = 1; number <= room; number++) {
+        const auto answer = reply(fd);
+        cr_assert(answer && answer->header.number == uint64_t(number), "hung up after %d of %d answers", number, room);
+    }
+    const auto request = message(wire::Type::ServerInfo, 777);
+    request->header.generation = generation;
+    cr_assert(send_all(fd, request.get(), sizeof *request));
+    const auto resume = reply(fd);
+    cr_assert(resume && resume->header.type == uint32_t(wire::Type::Resume), "the owed RESUME");
+    cr_assert_eq(resume->header.generation, generation + 1);
+    request->header.generation = generation + 1;
+    request->header.repeated = 1;
+    cr_assert(send_all(fd, request.get(), sizeof *request));
+    const auto answer = reply(fd);
+    cr_assert(answer && answer->header.number == 777 && answer->header.status == 0);
+    close(fd);
+}
+
+// A put that waits when a broker dies is woken by the next one: what the old one once refused is no answer to it.
+Test(server, a_new_broker_wakes_writers_without_an_old_refusal) {
+    Session s;
+    uint64_t generation = 0;
+    const int fd = welcomed(s, &generation);
+    wire::Message attached;
+    char *const region = attach_by_hand(fd, generation, s.id, &attached);
+    libcache::Slot &slot = slot_in(region, attached.u.attached.slot);
+    slot.answer.store(libcache::Answer{CACHE_EFULL, 1}.pack(), std::memory_order_relaxed);
+    const uint32_t seen = slot.futex.load(std::memory_order_acquire);
+    kill_broker(s);
+    for (int tries = 0; slot.futex.load(std::memory_order_acquire) == seen; tries++) {
+        cr_assert_lt(tries, 3000, "the new broker wakes nobody");
+        usleep(10000);
+    }
+    cr_assert_eq(slot.answer.load(std::memory_order_relaxed), uint64_t{0});
+    munmap(region, kHeadAndSlots);
+    close(fd);
+}
+
+// The broker that did it died before it answered, and somebody made a cache of that name before the request came again.
+Test(server, a_destroy_that_comes_again_leaves_a_cache_made_since) {
+    Session s;
+    uint64_t generation = 0;
+    const int fd = welcomed(s, &generation);
+    const auto destroy = message(wire::Type::Destroy, 5);
+    destroy->header.generation = generation;
+    destroy->u.region = {0, s.id, 1};
+    cr_assert(send_all(fd, destroy.get(), sizeof *destroy));
+    auto answer = reply(fd);
+    cr_assert(answer && answer->header.number == 5 && answer->header.status == 0);
+    kill_broker(s);
+    cache *const anew = s.open(1, options_with_limit(16 << 20));
+    OK(rows::put(anew, 1));
+
+    answer = reply(fd);
+    cr_assert(answer && answer->header.type == uint32_t(wire::Type::Resume));
+    destroy->header.generation = answer->header.generation;
+    destroy->header.repeated = 1;
+    cr_assert(send_all(fd, destroy.get(), sizeof *destroy));
+    answer = reply(fd);
+    cr_assert(answer && answer->header.number == 5 && answer->header.status == 0);
+    OK(rows::put(anew, 2));
+
+    destroy->header.number = 6; // this one was not done
+    cr_assert(send_all(fd, destroy.get(), sizeof *destroy));
+    answer = reply(fd);
+    cr_assert(answer && answer->header.number == 6 && answer->header.status == 0);
+    FAILS(rows::put(anew, 3), CACHE_EGONE);
+    OK(cache_close(anew));
+    close(fd);
+}
+
 Test(client, names_both_versions_of_a_server_of_another_major_version) {
     FakeServer fake([](int fd) {
         auto hello = std::make_unique<wire::Message>();
@@ -177,6 +384,33 @@ Test(client, gives_up_on_a_server_that_always_hangs_up_at_its_deadline) {
     const int result = connect_with_timeout(300);
     cr_assert(result == CACHE_ESERVER || result == CACHE_ETIMEOUT, "%d: %s", result, cache_last_error());
     cr_assert(strstr(cache_last_error(), "44444"), "%s", cache_last_error());
+}
+
+// Whatever a server of another build answers, a listing ends.
+Test(client, ends_a_listing_that_does_not_go_on) {
+    FakeServer fake([](int fd) { answer_each(fd, [](wire::Message &m) { m.u.entry.session_id = 7; }); });
+    cache_client *client = nullptr;
+    OK(cache_connect(nullptr, &client));
+    int calls = 0;
+    FAILS(cache_list(client, count_call, &calls), CACHE_EVERSION, "session 7");
+    cr_assert_eq(calls, 1);
+    OK(cache_disconnect(client));
+}
+
+Test(client, ends_a_listing_whose_destroyed_caches_are_live) {
+    FakeServer fake([](int fd) {
+        answer_each(fd, [](wire::Message &m) {
+            m.u.entry.state = 1;
+            if (m.u.list.started == 1) m.header.status = CACHE_ENOTFOUND;
+            m.u.entry.session_id = 7;
+        });
+    });
+    cache_client *client = nullptr;
+    OK(cache_connect(nullptr, &client));
+    int calls = 0;
+    cr_assert_eq(cache_list(client, count_call, &calls), 1, "%s", cache_last_error());
+    cr_assert_eq(calls, 1);
+    OK(cache_disconnect(client));
 }
 
 Test(client, survives_answers_that_are_none) {

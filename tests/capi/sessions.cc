@@ -3,6 +3,7 @@
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
 
+#include <algorithm>
 #include <ctime>
 #include <functional>
 #include <map>
@@ -401,6 +402,40 @@ Test(server, makes_its_folder_and_socket_anew_when_somebody_deletes_them) {
     OK(cache_session_create(s.client, &id));
     rename((aside + "/output").c_str(), (std::string(test_server_dir(s.server)) + "/output").c_str());
     cr_assert_eq(system(("rm -rf " + aside).c_str()), 0);
+}
+
+Test(list, tells_each_of_many_destroyed_caches_once_with_those_who_map_it) {
+    Session s;
+    uint32_t doomed;
+    OK(cache_session_create(s.client, &doomed));
+    std::vector<cache *> handles(120);
+    for (uint32_t i = 0; i < handles.size(); i++) {
+        const cache_options options = options_with_limit(1 << 20);
+        OK(cache_open(s.client, doomed, i, &options, &handles[i]));
+    }
+    OK(cache_session_destroy(s.client, doomed));
+    struct Told {
+        uint32_t session;
+        std::set<uint32_t> caches;
+        int count;
+    } told{doomed, {}, 0};
+    const auto note = [](const cache_list_entry *entry, void *argument) {
+        Told &t = *static_cast<Told *>(argument);
+        if (entry->session_id != t.session) return 0;
+        if (!entry->stats || entry->stats->state != 2) return 1;
+        if (std::find(entry->pids, entry->pids + entry->n_pids, getpid()) == entry->pids + entry->n_pids) return 2;
+        t.caches.insert(entry->stats->cache_id);
+        t.count++;
+        return 0;
+    };
+    cr_assert_gt(cache_list(s.client, note, &told), 120, "%s", cache_last_error());
+    cr_assert_eq(told.count, 120);
+    cr_assert_eq(told.caches.size(), size_t{120});
+    for (cache *handle : handles)
+        OK(cache_close(handle));
+    told = {doomed, {}, 0};
+    cr_assert_gt(cache_list(s.client, note, &told), 0, "%s", cache_last_error());
+    cr_assert_eq(told.count, 0, "nobody maps them any more");
 }
 
 Test(room, of_a_destroyed_session_goes_to_the_others) {

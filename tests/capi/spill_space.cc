@@ -343,6 +343,7 @@ Test(spill_space, ends_at_the_limit_with_a_sentence_and_begins_again, .timeout =
     const auto refused = w.lend(2 * kSegmentBytes);
     cr_assert_eq(refused->header.status, CACHE_EFULL, "%d", refused->header.status);
     cr_assert(strstr(refused->text, "spill_limit"), "%s", refused->text);
+    cr_assert_eq(refused->header.full_cause, uint32_t{CACHE_FULL_SPILL_LIMIT});
     cr_assert_eq(w.header().spill_refused.load(), 2);
     cr_assert_eq(w.lent(1000).len, 1, "a smaller one still has room");
     cr_assert_eq(w.lend(2 * kSegmentBytes)->header.status, CACHE_EFULL);

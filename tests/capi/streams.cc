@@ -57,6 +57,7 @@ Test(streams, put_is_refused_and_who_does_not_build_cannot_append) {
     FAILS(rows::put(stream, 1), CACHE_EINVAL);
     cr_assert_eq(append_next(stream, 0), CACHE_EBUILDING, "%s", cache_last_error());
     FAILS(cache_build_done(stream), CACHE_EINVAL);
+    FAILS(cache_build_leave(stream), CACHE_EINVAL);
     FAILS(cache_build_wait(stream, 10), CACHE_EBUILDING);
     OK(cache_close(stream));
 }
@@ -87,6 +88,50 @@ Test(streams, threads_of_the_builder_share_the_ids_without_holes) {
     for (int64_t n = 0; n < 4000; n++)
         cr_assert_eq(all[size_t(n)], n);
     OK(cache_close(stream));
+}
+
+Test(streams, a_builder_that_leaves_lets_another_one_go_on) {
+    Session s;
+    cache *mine = open_stream(s, s.client);
+    int64_t resume = -1;
+    OK(cache_build_begin(mine, &resume));
+    append_rows(mine, 0, 100);
+    const auto in_child = [&](auto &&body) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(100);
+            cache_client *client;
+            cache *stream = nullptr;
+            cache_options options = CACHE_OPTIONS_INIT;
+            options.flags = CACHE_BUILD;
+            _exit(cache_connect(nullptr, &client) || cache_open(client, s.id, 2, &options, &stream) || !body(stream));
+        }
+        int status = -1;
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert_eq(status, 0);
+    };
+    in_child([](cache *stream) {
+        int64_t at = -1;
+        return cache_build_begin(stream, &at) == CACHE_EBUILDING;
+    });
+    OK(cache_build_leave(mine));
+    cr_assert_eq(append_next(mine, 100), CACHE_EBUILDING, "%s", cache_last_error());
+    FAILS(cache_build_wait(mine, 10), CACHE_EBUILDING);
+    FAILS(cache_build_leave(mine), CACHE_EINVAL);
+    in_child([](cache *stream) {
+        int64_t at = -1;
+        if (cache_build_begin(stream, &at) != 0 || at != 100) return false;
+        for (int64_t id = 100; id < 150; id++)
+            if (append_next(stream, id) != id) return false;
+        return cache_build_leave(stream) == 0;
+    });
+    OK(cache_build_begin(mine, &resume)); // also who has left
+    cr_assert_eq(resume, 150);
+    append_rows(mine, 150, 200);
+    OK(cache_build_done(mine));
+    for (int64_t id = 0; id < 200; id++)
+        RIGHT(rows::check(mine, id, 500));
+    OK(cache_close(mine));
 }
 
 Test(streams, another_process_goes_on_where_a_killed_builder_stopped) {

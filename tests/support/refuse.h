@@ -3,9 +3,17 @@
 #pragma once
 
 #include "tests/support/server.h"
+#include "tests/support/skip.h"
 
 #include <initializer_list>
 #include <seccomp.h>
+#include <sys/prctl.h>
+
+// Kernels without filters, and qemu-user.
+#define NEEDS_SECCOMP()                                                                                                \
+    do {                                                                                                               \
+        if (prctl(PR_GET_SECCOMP) < 0) SKIP("seccomp filters are not possible here");                                  \
+    } while (0)
 
 inline void refuse_calls(std::initializer_list<int> calls, int error) {
     const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);

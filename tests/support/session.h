@@ -5,6 +5,7 @@
 
 #include "capi/libcache.h"
 #include "tests/support/server.h"
+#include "tests/support/skip.h"
 
 #include <criterion/criterion.h>
 #include <cstdio>
@@ -29,13 +30,6 @@
             cr_assert(strstr(cache_last_error(), fails_word.c_str()), "%s: '%s' is not in '%s'", #call,                \
                       fails_word.c_str(), cache_last_error());                                                         \
         cr_assert_gt(strlen(cache_last_error()), 10, "%s fails without a sentence", #call);                            \
-    } while (0)
-
-// run.py looks for lines that begin like this.
-#define SKIP(reason)                                                                                                   \
-    do {                                                                                                               \
-        fprintf(stderr, "SKIP %s\n", reason);                                                                          \
-        cr_skip_test("%s", reason);                                                                                    \
     } while (0)
 
 // Sentences of the functions in rows.h: "" means right.

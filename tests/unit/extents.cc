@@ -4,6 +4,7 @@
 #include "core/server/extents.h"
 
 #include "core/common/error.h"
+#include "core/common/page.h"
 #include "tests/support/fake_region.h"
 
 #include <criterion/criterion.h>
@@ -69,6 +70,7 @@ struct Broker {
         cr_assert_eq(free_chunks, extents.free_chunks(), "%s", after.c_str());
         cr_assert_gt(extents.charged(), charged_chunks * kChunkBytes, "%s: tables cost, too", after.c_str());
         cr_assert_leq(extents.charged(), region.header()->limit_bytes, "%s", after.c_str());
+        cr_assert_eq(extents.charged() % page_bytes(), 0, "%s: a page is charged in part", after.c_str());
         cr_assert_eq(ledger.charged(), extents.charged(), "%s", after.c_str());
     }
 };

@@ -18,9 +18,9 @@ const char *const kMaps = "559000000000-559000400000 r-xp 00000000 fe:00 77     
                           "7f0080000000-7f0080100000 rw-s 00000000 00:2a 99                         /#99 (deleted)\n"
                           "Size:               1024 kB\nRss:                   0 kB\nShmemPmdMapped:        0 kB\n";
 
-int64_t tables_at(uint64_t address) {
+int64_t tables_at(uint64_t address, uint64_t page = 4096) {
     std::istringstream text(kMaps);
-    return page_table_bytes_in(text, address);
+    return page_table_bytes_in(text, address, page);
 }
 
 } // namespace
@@ -29,6 +29,11 @@ Test(page_tables, of_all_mappings_of_the_same_file) {
     // 4 MiB on small pages: two tables; 100 KiB: one; and one above each
     cr_assert_eq(tables_at(0x7f0000001000), (2 + 1 + 1 + 1) * 4096);
     cr_assert_eq(tables_at(0x7f0040001000), (2 + 1 + 1 + 1) * 4096);
+}
+
+Test(page_tables, of_larger_pages) {
+    // of 64 KiB: a table spans 512 MiB, so each mapping has one, and one above it
+    cr_assert_eq(tables_at(0x7f0000001000, 64 << 10), (1 + 1 + 1 + 1) * (64 << 10));
 }
 
 Test(page_tables, of_what_nobody_has_touched_are_none) {

@@ -72,3 +72,21 @@ Test(promises, broken_ones_are_given_to_others, .timeout = 60) {
     cr_assert_eq(id, 0);
     cr_assert_eq(s.writer().promise(kTerm), 1);
 }
+
+// The broker lets the next builder begin as soon as it has been told: what this process still had in hand by then must
+// not be appended, even while the builder's word still names it.
+Test(promises, nothing_is_appended_in_a_term_that_was_ended, .timeout = 60) {
+    Stream s;
+    int64_t id = -1;
+    cr_assert_eq(s.writer().append(s.place(), kTerm, &id), 0);
+    const Writer::Place row = s.place(), later = s.place();
+    const Writer::Place stub = s.stub(s.writer().promise(kTerm));
+    s.writer().end_appends(kTerm);
+    cr_assert_eq(s.writer().append(row, kTerm, &id), CACHE_EBUILDING);
+    cr_assert_eq(s.writer().append(stub, kTerm, &id, true), CACHE_EBUILDING);
+    cr_assert_eq(s.writer().promise(kTerm), -1);
+    s.writer().break_promises();
+    s.broker.region().header()->builder.store(Builder{0, kTerm + 1}.pack());
+    cr_assert_eq(s.writer().append(later, kTerm + 1, &id), 0, "the same process may build again");
+    cr_assert_eq(id, 1);
+}

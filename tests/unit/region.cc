@@ -4,6 +4,7 @@
 
 #include "core/common/error.h"
 #include "tests/support/fake_region.h"
+#include "tests/support/skip.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -153,6 +154,7 @@ Test(region_map, a_reading_mapping_cannot_be_written, .signal = SIGSEGV) {
 }
 
 Test(region_map, a_writing_mapping_does_not_reach_a_forked_child) {
+    NEEDS_MADVISE("MADV_DONTFORK");
     FakeRegion region(4 * MiB);
     RegionMap reading;
     cr_assert_eq(reading.open(region.fd(), RegionAccess::Read), 0);
@@ -170,6 +172,7 @@ Test(region_map, a_writing_mapping_does_not_reach_a_forked_child) {
 }
 
 Test(region_map, no_mapping_is_dumped_into_a_core) {
+    NEEDS_MADVISE("MADV_DONTDUMP");
     FakeRegion region(4 * MiB);
     RegionMap reading, control;
     WindowMap window;
@@ -203,6 +206,7 @@ Test(window, shows_the_same_bytes_as_the_region) {
 }
 
 Test(populate, makes_pages_present_without_changing_them) {
+    NEEDS_MADVISE("MADV_POPULATE_WRITE");
     FakeRegion region(4 * MiB);
     char *const data = region.map().chunk_address(0);
     data[4096] = 42;
@@ -215,6 +219,7 @@ Test(populate, makes_pages_present_without_changing_them) {
 }
 
 Test(populate, a_file_without_room_is_full_and_no_signal) {
+    NEEDS_MADVISE("MADV_POPULATE_WRITE");
     FakeRegion region(4 * MiB);
     cr_assert_eq(ftruncate(region.fd(), off_t(region.geometry().data_offset + kChunkBytes)), 0);
     cr_assert_eq(populate(region.map().chunk_address(0), kChunkBytes), 0);

@@ -75,12 +75,14 @@ Test(spill_ring, more_transfers_than_it_is_deep) {
 }
 
 Test(spill_ring, refused_with_eperm) {
+    NEEDS_SECCOMP();
     refuse_calls({SCMP_SYS(io_uring_setup)}, EPERM);
     TransferRing ring(kDepth);
     cr_assert_eq(ring.refusal(), EPERM);
     write_and_read(ring);
 }
 Test(spill_ring, refused_with_enosys) {
+    NEEDS_SECCOMP();
     refuse_calls({SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register)}, ENOSYS);
     TransferRing ring(kDepth);
     cr_assert_eq(ring.refusal(), ENOSYS);
@@ -119,6 +121,7 @@ Test(spill_ring, registered_buffers_are_written_from) {
 }
 
 Test(spill_ring, the_end_of_the_file_is_an_error_of_a_read) {
+    NEEDS_SECCOMP();
     for (const bool alone : {false, true}) {
         if (alone) refuse_calls({SCMP_SYS(io_uring_setup)}, EPERM);
         TransferRing ring(kDepth);

@@ -26,8 +26,10 @@ class NotFound(Error, KeyError):
 
 
 class Full(Error):
-    """The limit of the cache, or what the server may use, is used up: go on without caching."""
+    """The limit of the cache, or what the server may use, is used up: go on without caching. `cause` says which, as
+    cache_full_cause(3) does: "size", "server", "memory", "disk", "spill_limit", or "" where it is not known."""
     code = lib.CACHE_EFULL
+    cause: str = ""
 
 
 class Gone(Error):
@@ -95,13 +97,17 @@ class LimitReached(Error):
     code = lib.CACHE_ELIMIT
 
 
+_CAUSES = {lib.CACHE_FULL_SIZE: "size", lib.CACHE_FULL_SERVER: "server", lib.CACHE_FULL_MEMORY: "memory",
+           lib.CACHE_FULL_DISK: "disk", lib.CACHE_FULL_SPILL_LIMIT: "spill_limit"}
 _BY_CODE = {cls.code: cls for cls in Error.__subclasses__()}
 
 
 def make_error(code: int, message: str) -> Error:
-    """The exception for a code; Error itself for one that a newer library may bring."""
+    """The exception for a code; Error itself for one that a newer library may bring. In the thread of the call."""
     error = _BY_CODE.get(code, Error)(message)
     error.code = code
+    if isinstance(error, Full):
+        error.cause = _CAUSES.get(lib.cache_full_cause(), "")
     return error
 
 

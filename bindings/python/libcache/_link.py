@@ -13,12 +13,15 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from ._cache import Cache
+from ._capi import lib
 from ._client import Client, Session
 from ._errors import Conflict, Error, Full, Gone, InvalidArgument, ServerGone
 
 _START_SECONDS = 30  # for a server that another process is just starting
 _UNKNOWN_ROWS = 10_000  # an epoch's rows where nobody said how many there are
 _TRIED_IDS = 16      # cache ids tried when the first one has another tag
+_LABEL_BYTES = lib.CACHE_MAX_LABEL_BYTES
+_CUT = "…"           # ends a label that was cut
 
 
 def server_folder() -> str:
@@ -75,13 +78,21 @@ def default_session(client: Client) -> Session:
     return client.open_session(user[:40])
 
 
+def cut(label: str) -> str:
+    """As much of a label as a cache keeps: 255 bytes of UTF-8, and no part of a character."""
+    label = label.encode(errors="replace").replace(b"\0", b" ").decode()  # what UTF-8 or C has no way to write
+    if len(label.encode()) <= _LABEL_BYTES:
+        return label
+    return label.encode()[:_LABEL_BYTES - len(_CUT.encode())].decode(errors="ignore") + _CUT
+
+
 class Opener:
     """How to open a data set's cache: again in another process, or when it was lost. Pickles."""
 
     def __init__(self, cache: Any, tag: str, label: str, rows: int, port: Optional[int], limit_bytes: int,
                  build: bool = False) -> None:
         self.given, self.build = cache, build
-        self.tag, self.label, self.rows, self.port, self.limit_bytes = tag, label[:200], rows, port, limit_bytes
+        self.tag, self.label, self.rows, self.port, self.limit_bytes = tag, cut(label), rows, port, limit_bytes
 
     def __call__(self, start: bool = False) -> Cache:
         given = self.given

@@ -6,6 +6,7 @@ before the end, whoever needs the next row takes over where it stopped.
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional
 
-from ._build import Build
+from ._build import Build, leave_build
 from ._cache import Cache
 from ._errors import Building, Error, Timeout
 
@@ -78,6 +79,20 @@ class Stream:
                 raise Timeout(f"row {number} of {self.cache!r} has not come for {patience} seconds: another process "
                               f"builds the cache and does not go on")
             self._advance()
+
+    def leave(self) -> None:
+        """Builds no more: whoever needs the next row goes on, which may be this process. For a builder that cannot, or
+        whose rows nobody here reads any more."""
+        if self._pid != os.getpid():  # nor is the lock this process's: a thread of the parent may have held it
+            return
+        with self._lock:
+            if self._build is not None and self._count is None:
+                self._build = self._rows = None
+                leave_build(self.cache)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # lost, closed, or the interpreter ends
+            self.leave()
 
     def _advance(self) -> None:
         """One step: appends a row, becomes the builder, learns that the build is done, or waits a little."""

@@ -76,6 +76,80 @@ def test_the_next_builder_goes_on_where_the_last_one_stopped(session):
         assert [int(cache[i][0]) for i in range(20)] == list(range(20))
 
 
+def in_child(body):
+    """Whether body() is true in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if body() else 2
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def builds(session, resume_at):
+    """Whether another process can become the builder, after so many rows."""
+    def body():
+        try:
+            return session.open(1, build=True).build().resume_at == resume_at
+        except libcache.Building:
+            return False
+    return in_child(body)
+
+
+def test_a_builder_that_leaves_lets_others_go_on_and_may_come_back(session):
+    cache = session.open(1, build=True)
+    build = cache.build()
+    for i in range(5):
+        build.append(i)
+    kept = cache[0]  # keeps the handle open
+    assert not builds(session, 5)
+    build.leave()
+    assert builds(session, 5)
+    with pytest.raises(libcache.Building):
+        build.append(5)
+    with pytest.raises(libcache.Building):
+        cache.wait(1)
+    build.leave()  # does nothing
+    with pytest.raises(ZeroDivisionError), cache.build() as again:
+        assert again.resume_at == 5 and again.append(5) == 5
+        1 / 0
+    assert builds(session, 6)
+    with cache.build() as last:
+        last.append(6)
+    last.leave()
+    assert last.complete and cache.build().complete and [int(cache[i][0]) for i in range(7)] == list(range(7))
+    assert int(kept[0]) == 0
+
+
+def test_a_builder_of_a_full_cache_leaves_it_with_its_rows(session):
+    row = np.zeros(100_000, np.uint8)
+    cache = session.open(1, build=True, limit_bytes=2 << 20)
+    build, rows = cache.build(), 0
+    with pytest.raises(libcache.Full) as caught:
+        while True:
+            build.append(row)
+            rows += 1
+    assert caught.value.cause == "size" and 5 < rows < 30 and not builds(session, rows)
+    with pytest.raises(libcache.Full):
+        build.append(row)
+    build.leave()
+    assert builds(session, rows) and len(cache) == rows
+    assert cache.build().resume_at == rows
+
+
+def test_a_stream_that_nobody_reads_any_more_is_not_built_by_this_process(session):
+    stream = Stream(session.open(1, build=True), lambda first: ([i] for i in range(first, 10)))
+    kept = stream.row(3)
+    assert in_child(lambda: stream.leave() or not builds(session, 4)), "a forked child left for its parent"
+    assert not builds(session, 4)
+    del stream
+    assert builds(session, 4) and int(kept[0]) == 3
+    again = Stream(session.open(1, build=True), lambda first: ([i] for i in range(first, 10)))
+    assert int(again.row(9)[0]) == 9
+
+
 def test_a_stream_is_built_by_whoever_needs_the_next_row(session, tmp_path):
     log = tmp_path / "reads"
 

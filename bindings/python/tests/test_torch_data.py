@@ -131,6 +131,52 @@ def test_a_cached_loader_keeps_the_encoded_files(session, workers, tmp_path):
         loader(str(tmp_path / "none.jpg"))
 
 
+def write_over(path, like):
+    """Puts the picture of another file there, under the old name and with a later time, as an editor does."""
+    before = os.stat(path).st_mtime_ns
+    Path(path).write_bytes(Path(like).read_bytes())
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_picture_that_is_written_over_is_noticed_with_verify(session, tmp_path, workers):
+    """Without it, it is not: that costs a stat per file. The other rows still come from the cache."""
+    folder = shutil.copytree(needs("cifar10-jpeg") / "test", tmp_path / "copy")
+    counting = Counting(str(tmp_path / "reads"), torchvision.datasets.folder.default_loader)
+
+    def read(**options):
+        source = torchvision.datasets.ImageFolder(str(folder), transforms.ToTensor(), loader=counting)
+        return everything(DataLoader(CachedDataset(source, session, **options), 50, num_workers=workers), 500)[1]
+    read()
+    before = read(verify="stat")
+    paths = [path for path, _ in torchvision.datasets.ImageFolder(str(folder)).samples]
+    write_over(paths[7], paths[300])
+    reads = counting.count
+    assert (read() == before).all() and counting.count == reads
+    for _ in range(2):
+        after = read(verify="stat")
+        assert after[7] == before[300] != before[7] and (after != before).sum() == 1
+    assert counting.count == reads + 2
+
+
+def test_a_cached_loader_notices_it_with_verify(session, tmp_path):
+    folder = shutil.copytree(needs("cifar10-jpeg") / "test", tmp_path / "copy")
+    paths = [path for path, _ in torchvision.datasets.ImageFolder(str(folder)).samples]
+    plain, careful = cached_loader(session), cached_loader(session, verify="stat")
+    for loader in (plain, careful, pickle.loads(pickle.dumps(careful))):
+        first, other = loader(paths[7]).tobytes(), loader(paths[300]).tobytes()
+    write_over(paths[7], paths[300])
+    assert plain(paths[7]).tobytes() == first
+    assert careful(paths[7]).tobytes() == other == careful(paths[7]).tobytes()
+    assert len(careful.cache) == len(plain.cache) == 2
+    os.unlink(paths[300])
+    assert plain(paths[300]).tobytes() == other
+    with pytest.raises(FileNotFoundError):
+        careful(paths[300])
+    with pytest.raises(ValueError, match="verify"):
+        cached_loader(session, verify="size")
+
+
 # ---- the examples --------------------------------------------------------------------------------------------------
 
 

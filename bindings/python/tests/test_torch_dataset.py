@@ -211,6 +211,18 @@ def test_another_source_is_another_cache(tmp_path, session):
         CachedDataset(Counted(5, log, 1), mine)
 
 
+@pytest.mark.parametrize("key", ["图像数据集" * 40, "x" * 300, "ab" + "🎲" * 100, "\udc80\0" * 9, "中文"])
+def test_a_label_in_any_script_is_kept_as_far_as_it_goes(session, key):
+    cached = CachedDataset(Listed([1]), session, key=key)
+    (label,) = [info.label for info in session.caches()]
+    whole = f"Listed, 1 rows, key {key}"
+    assert len(label.encode()) <= 255 and cached.cache is not None
+    if len(whole.encode(errors="replace")) > 255:
+        assert label.endswith("…") and whole.startswith(label[:-1]) and len(label.encode()) > 255 - 4
+    else:
+        assert label == whole.encode(errors="replace").decode().replace("\0", " ")
+
+
 def test_verify_stat_notices_a_changed_file(tmp_path, session):
     paths = [str(tmp_path / f"{i}") for i in range(4)]
     for i, path in enumerate(paths):

@@ -110,11 +110,6 @@ def _check_host(hostname: Any) -> None:
                            f"which is {_HOST}.")
 
 
-def _short(label: str) -> str:
-    """As much of it as a cache keeps."""
-    return label.encode("utf-8", "replace")[:lib.CACHE_MAX_LABEL_BYTES].decode("utf-8", "ignore")
-
-
 class Core:
     """What all copies of one DatasetCache share: the cache it is bound to, once a pipeline has used it."""
 
@@ -167,7 +162,7 @@ class Core:
         for attempt in range(_TRIED_IDS):  # 32 bits of the tag name the cache; the whole tag decides
             try:
                 return session.open((first + attempt) % 2**32, limit_bytes=min(self._options.size * 2**20, 2**63 - 1),
-                                    expected_rows=self.rows, tag=self.tag, label=_short(self.label),
+                                    expected_rows=self.rows, tag=self.tag, label=_link.cut(self.label),
                                     spill=self._options.spilling, build=build)
             except Conflict:
                 if attempt == _TRIED_IDS - 1:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional
 
-from .._build import Build
+from .._build import Build, leave_build
 from .._cache import Cache
 from .._errors import Building, Corrupt, Error, Timeout
 
@@ -199,6 +199,8 @@ class Stream:
         self._stop()
         with self._lock():
             if self._users == 0 and self._count is None and self._thread is None and self._cache is not None:
+                with contextlib.suppress(Error):
+                    leave_build(self._cache)  # arrays of rows may keep the handle open
                 self._cache.close()
                 self._cache = self._error = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -13,11 +14,14 @@ import numpy as np
 import torch
 import torch.utils.data
 from torch._utils import ExceptionWrapper
+from torch.utils.data import Subset
 
 from .. import _rows
 from .._cache import Cache
 from .._errors import Error
 from ._dataset import CachedDataset, default_collate
+from ._handover import Slots
+from ._handover import Slot as HandoverSlot
 from ._misses import Misses
 from ._ring import Ring, Slot, pinning
 from ._samples import fill_batch
@@ -43,9 +47,10 @@ class CachedLoader:
                 not
     prefetch_factor  batches that are prepared ahead, per worker; at least 2 in all
 
-    Data sets with transforms, samples that default_collate makes no tensors of (text), verify='stat', a collate_fn and
-    batch_size=None go through a plain DataLoader with these arguments, and its workers; so does an epoch that begins
-    while the cache is lost.
+    Transforms, a collate_fn, samples that default_collate makes no tensors of (text) and verify='stat' need Python, as
+    does an epoch that begins while the cache is lost: workers make such batches whole, and hand them over in memory
+    that belongs to no file system. Random numbers are seeded for each batch: which worker makes it does not matter.
+    Without workers, with batch_size=None or pinned memory a plain DataLoader does it.
     """
 
     def __init__(self, dataset: Any, batch_size: Optional[int] = 1, shuffle: Optional[bool] = None,
@@ -67,6 +72,7 @@ class CachedLoader:
         self._ahead = max(_LEAST_AHEAD, num_workers * prefetch_factor)
         self._ring = Ring(self._ahead + 2, self._pinned)  # one more is computed with, one more just dropped
         self._misses: Optional[Misses] = None
+        self._slot_bytes = 0  # of a batch that workers make, as far as it is known
 
     def __len__(self) -> int:
         """Number of batches of an epoch."""
@@ -74,9 +80,12 @@ class CachedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._rows.next_epoch()
-        if self._own_collate or self._plain.batch_sampler is None or not self._rows._batchable(self._rows.cache):
-            return iter(self._plain)
-        return _Epoch(self)
+        if self._plain.batch_sampler is not None:
+            if not self._own_collate and self._rows._batchable(self._rows.cache):
+                return _GatheredEpoch(self)
+            if self._plain.num_workers and not self._pinned:
+                return _MadeEpoch(self)
+        return iter(self._plain)
 
     def __getattr__(self, name: str) -> Any:
         """What DataLoader has: dataset, batch_size, sampler, ..."""
@@ -90,7 +99,7 @@ class CachedLoader:
 
     def _start_workers(self, seed: int) -> Misses:
         return Misses(self._rows, self._plain.num_workers, self._plain.multiprocessing_context, seed,
-                      self._plain.worker_init_fn)
+                      self._plain.worker_init_fn, self._plain.collate_fn)
 
     def _persistent_workers(self, seed: int) -> Misses:
         """Those of the last epoch, unless what they have is a cache that was lost, or they died."""
@@ -102,19 +111,9 @@ class CachedLoader:
         return self._misses
 
 
-class _Batch:
-    """One that is being prepared."""
-
-    __slots__ = ("ids", "slot", "reads")
-
-    def __init__(self, ids: np.ndarray) -> None:
-        self.ids = ids
-        self.slot: Optional[Slot] = None  # set: the gatherer fills it
-        self.reads: list["Future[dict[int, Any]]"] = []
-
-
 class _Epoch:
-    """The iterator of a CachedLoader."""
+    """The iterator of a CachedLoader; what its two kinds share. _prepare() begins with the next batch, or notes that
+    there is none; _complete() gives the batch that was prepared."""
 
     def __init__(self, loader: CachedLoader) -> None:
         self._loader, self._dataset = loader, loader._rows
@@ -123,9 +122,7 @@ class _Epoch:
         self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader._plain.generator).item())
         self._sampler = iter(loader._plain.batch_sampler)
         self._misses: Optional[Misses] = None  # of this epoch alone
-        self._gatherer = _rows.Gatherer()
-        self._batches: collections.deque[_Batch] = collections.deque()
-        self._reading: dict[int, "Future[dict[int, Any]]"] = {}
+        self._batches: collections.deque[Any] = collections.deque()
         self._ended = False
 
     def __iter__(self) -> "_Epoch":
@@ -150,6 +147,40 @@ class _Epoch:
     def __del__(self) -> None:
         if self.__dict__.get("_misses") is not None:
             self.close()
+
+    def _workers(self) -> Misses:
+        if self._loader._plain.persistent_workers:
+            return self._loader._persistent_workers(self._seed)
+        if self._misses is None:
+            self._misses = self._loader._start_workers(self._seed)
+        return self._misses
+
+    def _result(self, future: "Future[Any]") -> Any:
+        try:
+            return future.result(self._timeout)
+        except FutureTimeout:
+            raise RuntimeError(f"CachedLoader waited {self._timeout} seconds in vain for rows from the source: give "
+                               f"it a longer timeout=, or see what the workers are doing") from None
+
+
+class _Batch:
+    """One that is being prepared."""
+
+    __slots__ = ("ids", "slot", "reads")
+
+    def __init__(self, ids: np.ndarray) -> None:
+        self.ids = ids
+        self.slot: Optional[Slot] = None  # set: the gatherer fills it
+        self.reads: list["Future[dict[int, Any]]"] = []
+
+
+class _GatheredEpoch(_Epoch):
+    """Of batches that are gathered by a thread, where their rows are in the cache."""
+
+    def __init__(self, loader: CachedLoader) -> None:
+        super().__init__(loader)
+        self._gatherer = _rows.Gatherer()
+        self._reading: dict[int, "Future[dict[int, Any]]"] = {}
 
     # ---- ahead of its turn -----------------------------------------------------------------------------------------
 
@@ -182,13 +213,6 @@ class _Epoch:
             self._reading.update(dict.fromkeys(fresh, read))
             reads[id(read)] = read
         return list(reads.values())
-
-    def _workers(self) -> Misses:
-        if self._loader._plain.persistent_workers:
-            return self._loader._persistent_workers(self._seed)
-        if self._misses is None:
-            self._misses = self._loader._start_workers(self._seed)
-        return self._misses
 
     def _slot(self, cache: Optional[Cache], ids: np.ndarray) -> Optional[Slot]:
         """Room for rows like the first of these. None if it is not there, or not what tensors are made of."""
@@ -235,17 +259,43 @@ class _Epoch:
     def _tensors(self, slot: Slot) -> Any:
         return fill_batch(self._dataset._batch_where, slot.tensors.__getitem__)
 
-    def _result(self, future: "Future[dict[int, Any]]") -> dict[int, Any]:
-        try:
-            return future.result(self._timeout)
-        except FutureTimeout:
-            raise RuntimeError(f"CachedLoader waited {self._timeout} seconds in vain for rows from the source: give "
-                               f"it a longer timeout=, or see what the workers are doing") from None
+
+class _MadeEpoch(_Epoch):
+    """Of batches that take Python: workers make them."""
+
+    def __init__(self, loader: CachedLoader) -> None:
+        super().__init__(loader)
+        self._slots = Slots(loader._ahead + 2, loader._slot_bytes)
+        self._numbers = itertools.count()
+
+    def close(self) -> None:
+        for made, _ in self._batches:
+            made.cancel()
+        super().close()
+
+    def _prepare(self) -> None:
+        indices = next(self._sampler, None)
+        if indices is None:
+            self._ended = True
+            return
+        slot = self._slots.take()
+        made = self._workers().make(self._seed + next(self._numbers), self._loader._ids(indices).tolist(),
+                                    slot.place if slot is not None else None)
+        self._batches.append((made, slot))
+
+    def _complete(self, batch: "tuple[Future[Any], Optional[HandoverSlot]]") -> Any:
+        handed = self._result(batch[0])
+        if isinstance(handed, ExceptionWrapper):
+            self._slots.give_back(batch[1])
+            handed.reraise()
+        unpacked = self._slots.unpack(batch[1], handed)
+        self._loader._slot_bytes = self._slots.size
+        return unpacked
 
 
 def _rows_of(dataset: Any) -> tuple[CachedDataset, Callable[[list[int]], np.ndarray]]:
     """The CachedDataset within, and the function from indices of `dataset` to its row ids."""
-    if isinstance(dataset, torch.utils.data.Subset):
+    if isinstance(dataset, Subset) and type(dataset).__getitem__ is Subset.__getitem__:
         rows, ids_of = _rows_of(dataset.dataset)
         chosen = np.asarray(dataset.indices, np.int64)
         return rows, lambda indices: ids_of(chosen[np.asarray(indices, np.int64)])

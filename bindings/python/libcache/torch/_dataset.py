@@ -18,7 +18,8 @@ from .._errors import Conflict, Error
 from .._fingerprint import fingerprint
 from .._link import Link, Opener
 from ._ring import pinning
-from ._samples import (batch_form, fill_batch, putting_together, same_columns, take_apart, taking_apart, to_text)
+from ._samples import (batch_form, cutting_up, fill_batch, putting_together, same_columns, take_apart, taking_apart,
+                       to_text)
 
 default_collate = torch.utils.data.default_collate
 _FORMAT = "libcache.torch sample 1"
@@ -85,18 +86,27 @@ class CachedDataset(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> Any:
         if type(index) is not int:
             index = operator.index(index)
-        if self._find is not None and index >= 0 and self._link.writing:  # the usual hit, by the shortest way
+        if self._find is not None and index >= 0 and self._link.writing:  # what is usual, by the shortest way
             try:
                 row = self._find(index)
             except Error:
-                row = None  # the long way will find out and say so
-            if row is not None and len(row) == self._columns:
+                row = ()  # the long way will find out and say so
+            if row is None and self._known is self._link.cache:
+                sample = self._read(index)
+            elif row is not None and len(row) == self._columns:
                 sample = self._make(row)
-                return self._transformed(sample) if self._has_transforms() else sample
-        if index < 0:
-            index += len(self)
-        sample = self._sample(index)
+            else:
+                sample = self._sample(index)
+        else:
+            sample = self._sample(index + len(self) if index < 0 else index)
         return self._transformed(sample) if self._has_transforms() else sample
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Many samples, as DataLoader asks for them."""
+        samples = self._together(np.array(indices)) if type(self).__getitem__ is CachedDataset.__getitem__ else None
+        if samples is None:  # also in a subclass that does something of its own for each
+            return [self[index] for index in indices]
+        return list(map(self._transformed, samples)) if self._has_transforms() else samples
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or "dataset" not in self.__dict__:
@@ -155,12 +165,12 @@ class CachedDataset(torch.utils.data.Dataset):
         cache = self._link.cache
         if index < 0 or cache is None:
             return sample
+        if self._known is cache and self._checked:
+            self._store(index, sample, stamp)
+            return sample
         try:
-            if self._known is not cache or not self._checked:
-                self._know(cache)
-            form, columns = self._form, self._split(sample)
-            if columns is None:
-                form, columns = take_apart(sample)
+            self._know(cache)
+            form, columns = take_apart(sample)
             if not self._checked:
                 self._check(cache, index, form, columns)
         except Conflict:
@@ -169,6 +179,16 @@ class CachedDataset(torch.utils.data.Dataset):
             return sample
         self._link.put(index, self._row(form, columns, stamp))
         return sample
+
+    def _store(self, index: int, sample: Any, stamp: Any = None) -> None:
+        """Into a cache whose form is known."""
+        try:
+            form, columns = self._form, self._split(sample)
+        except (TypeError, RuntimeError):
+            columns = None
+        if columns is None:
+            form, columns = take_apart(sample)
+        self._link.put(index, self._row(form, columns, stamp))
 
     def _row(self, form: Any, columns: list[Any], stamp: Any) -> list[Any]:
         """The columns as they are stored. A row of another form than the cache's carries its own as a last column, and
@@ -189,7 +209,7 @@ class CachedDataset(torch.utils.data.Dataset):
     def _know(self, cache: Optional[Cache]) -> None:
         """Learns the form of the rows of this cache, if it has one already: the rows that carry no form have it."""
         self._known, self._checked = cache, False  # checked: the first row was read twice, by whomever
-        self._form, self._make, self._split, self._columns = None, None, _no_columns, -1
+        self._form, self._make, self._cut, self._split, self._columns = None, None, None, _no_columns, -1
         self._find: Optional[Callable[[int], Any]] = None  # a row of a cache whose form is known
         names = cache.names if cache is not None else None
         if names is not None:
@@ -251,6 +271,7 @@ class CachedDataset(torch.utils.data.Dataset):
             self._make, columns = putting_together(self._form)
             self._split = taking_apart(self._form)
             self._columns = max(1, columns + (self._files is not None))
+            self._cut = cutting_up(self._form) if self._files is None else None
             self._batch_where = batch_form(self._form)
             self._find = self._known.get if self._files is None else None
 
@@ -273,6 +294,51 @@ class CachedDataset(torch.utils.data.Dataset):
         return row
 
     # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def _together(self, ids: np.ndarray) -> Optional[list[Any]]:
+        """The samples of these indices, before transforms, if they are all hits or all misses and the cache is well;
+        else None: then they are to be asked for one by one."""
+        cache = self._link.cache
+        if self._find is None or self._known is not cache or not self._link.writing or ids.dtype != np.int64:
+            return None
+        ids[ids < 0] += len(self)
+        try:
+            hits = np.count_nonzero(cache.contains(ids))
+            if hits == len(ids):
+                return self._cut_block(cache, ids)
+        except Error:
+            return None  # lost meanwhile: who asks for a row will find out
+        indices = ids.tolist()
+        return self._read_together(cache, indices) if hits == 0 and len(set(indices)) == len(indices) else None
+
+    def _cut_block(self, cache: Cache, ids: np.ndarray) -> Optional[list[Any]]:
+        """Hits of one shape are copied into one block of memory, and each sample is its own part of it."""
+        row = cache.get(ids[0]) if self._cut is not None else None
+        if row is None or len(row) != self._columns:
+            return None
+        blocks = [np.empty((len(ids), *column.shape), column.dtype) for column in row]
+        if cache._gather_rows(ids, tuple(blocks)):
+            return self._cut(blocks)
+        self._cut = None  # rows differ in shape: to try it with each batch would be in vain
+        return None
+
+    def _read_together(self, cache: Cache, indices: list[int]) -> list[Any]:
+        """Misses are stored after the last one was read: the source's code and ours do not drive each other out of the
+        processor's caches with every row."""
+        samples: list[Any] = []
+        try:
+            for index in indices:
+                samples.append(self.dataset[index])
+        finally:
+            split, put = self._split, cache.put
+            for index, sample in zip(indices, samples):
+                try:
+                    put(index, *split(sample))
+                except (Error, TypeError, RuntimeError):  # another form; or the cache is lost, and this finds out
+                    self._store(index, sample)
+                    if not self._link.writing:
+                        break
+        return samples
 
     def batch(self, indices: Sequence[int], pin_memory: bool = False) -> Any:
         """The samples of these indices as one batch, the same as default_collate makes of them. Columns of numbers are
@@ -300,11 +366,12 @@ class CachedDataset(torch.utils.data.Dataset):
 
     def _batchable(self, cache: Optional[Cache]) -> bool:
         return (cache is not None and self._known is cache and self._checked and self._batch_where is not None and
-                self._files is None and not self._has_transforms())
+                self._files is None and not self._has_transforms() and
+                type(self).__getitem__ is CachedDataset.__getitem__)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is compiled: the copy finds the form in the cache."""
-        return {**self.__dict__, "_make": None, "_split": _no_columns, "_find": None, "_known": None,
+        return {**self.__dict__, "_make": None, "_cut": None, "_split": _no_columns, "_find": None, "_known": None,
                 "_checked": False, "_columns": -1, "_seen": set()}
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ from typing import Any, Optional, Union
 
 import torch
 import torch.utils.data
-from torch.utils.data._utils import worker as torch_worker
 
 from .._cache import Cache
 from .._client import Session
@@ -18,6 +17,7 @@ from .._fingerprint import fingerprint
 from .._link import Link, Opener
 from .._stream import Stream
 from ._dataset import RandomSampleError, _workers
+from ._misses import alone
 from ._samples import putting_together, same_columns, take_apart, to_text
 
 _FORMAT = "libcache.torch stream 1"
@@ -78,7 +78,8 @@ class CachedIterable(torch.utils.data.IterableDataset):
             except Error as error:
                 self._link.lost(error)
                 if isinstance(error, Full):
-                    stream.cache.close()  # and is not the builder any more: nobody waits for what will not come
+                    with contextlib.suppress(Error):
+                        stream.leave()  # nobody shall wait for what will not come
                 break
             if row is None:
                 return
@@ -99,10 +100,10 @@ class CachedIterable(torch.utils.data.IterableDataset):
         return sample if self.transform is None else self.transform(sample)
 
     def _samples(self) -> Iterator[Any]:
-        with _alone():
+        with alone():  # a source that sees that it runs in a worker gives a share of its samples only
             samples = iter(self.dataset)
         while True:
-            with _alone():
+            with alone():
                 sample = next(samples, _END)
             if sample is _END:
                 return
@@ -138,13 +139,3 @@ class CachedIterable(torch.utils.data.IterableDataset):
 
     def __repr__(self) -> str:
         return f"<libcache.torch.CachedIterable of {type(self.dataset).__name__}, {self._link.cache!r}>"
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Hides from the source that it runs in a loader's worker: it would give a share of its samples only."""
-    kept, torch_worker._worker_info = torch_worker._worker_info, None
-    try:
-        yield
-    finally:
-        torch_worker._worker_info = kept

@@ -8,12 +8,19 @@ import os
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
+import numpy as np
+
 from .._cache import Cache
 from .._client import Session
 from .._link import Link, Opener
 from ._dataset import _workers
 
 _FORMAT = "libcache.torch files 1"
+
+
+def _stamp(path: str) -> np.ndarray:
+    status = os.stat(path)
+    return np.array([status.st_size, status.st_mtime_ns])
 
 
 def decode_rgb(file: Any) -> Any:
@@ -31,6 +38,7 @@ class cached_loader:  # noqa: N801 - used like a function
     cache     as in CachedDataset: None, a Session, or a Cache that holds nothing else
     decode    makes a sample of an open binary file
     key       names the files: change it when they change under the same names
+    verify    "stat": a file that has another size or time than when it was stored is read anew. Costs a stat per use
     required  True: a lost cache raises; False: it is like never having had one
     limit_bytes, port  of the cache and of the server; 0 and None: the defaults
 
@@ -38,24 +46,30 @@ class cached_loader:  # noqa: N801 - used like a function
     """
 
     def __init__(self, cache: Union[Cache, Session, None] = None, *, decode: Callable[[Any], Any] = decode_rgb,
-                 key: str = "", required: bool = False, limit_bytes: int = 0, port: Optional[int] = None) -> None:
-        self.decode, self.key = decode, key
-        self.fingerprint = hashlib.blake2b(f"{_FORMAT}\0{key}".encode(), digest_size=32).hexdigest()
+                 key: str = "", verify: Optional[str] = None, required: bool = False, limit_bytes: int = 0,
+                 port: Optional[int] = None) -> None:
+        if verify not in (None, "stat"):
+            raise ValueError(f"verify is None or 'stat', not {verify!r}")
+        self.decode, self.key, self.verify = decode, key, verify
+        of = f"{_FORMAT}\0{key}" + ("\0stat" if verify else "")
+        self.fingerprint = hashlib.blake2b(of.encode(), digest_size=32).hexdigest()
         label = "files" + (f", key {key}" if key else "")
         self._link = Link(Opener(cache, self.fingerprint, label, 0, port, limit_bytes), required, _workers)
         self._link.open(cache if isinstance(cache, Cache) else None)
 
     def __call__(self, path: str) -> Any:
         path = os.fspath(path)
-        row_id = int.from_bytes(hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest(),
-                                "little") >> 1
+        name = path.encode("utf-8", "surrogateescape")
+        row_id = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") >> 1
+        stamp = [] if self.verify is None else [_stamp(path)]  # before the file is read: a later change differs
         row = self._link.get(row_id)
-        if row is not None and len(row) == 2 and row[0].tobytes() == path.encode("utf-8", "surrogateescape"):
+        if row is not None and len(row) == 2 + len(stamp) and row[0].tobytes() == name and all(
+                map(np.array_equal, row[2:], stamp)):
             return self.decode(io.BytesIO(row[1]))
         with open(path, "rb") as file:
             content = file.read()
         if row is None:
-            self._link.put(row_id, [path.encode("utf-8", "surrogateescape"), content])
+            self._link.put(row_id, [name, content, *stamp])
         return self.decode(io.BytesIO(content))
 
     @property

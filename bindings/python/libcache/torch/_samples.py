@@ -7,7 +7,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -178,10 +178,60 @@ class _Maker:
         return f"{self._name(_array_of_bytes)}({column}, {width}){'[()]' if kind.startswith('scalar') else ''}"
 
 
+def cutting_up(form: Form) -> Optional[Callable[[list[np.ndarray]], list[Any]]]:
+    """putting_together for rows of one shape that were gathered: a function that makes the samples of a batch of its
+    columns, each of which holds that column of all rows. Samples are parts of the columns, not copies. None for forms
+    with a part that is not gathered as it is: text, pictures, numbers that are kept as bytes."""
+    iterables: list[str] = []
+    sample = _cut_up(form, iterables)
+    if sample is None or not iterables:
+        return None
+    names = {"__builtins__": {}, "zip": zip, "tensors": _tensors_of_block, "arrays": _arrays_of_block}
+    parts = "".join(f"v{i}, " for i in range(len(iterables)))
+    return eval(f"lambda c: [{sample} for {parts} in zip({', '.join(iterables)})]", names)  # noqa: S307
+
+
+def _cut_up(form: Form, iterables: list[str]) -> Optional[str]:
+    """The expression that makes a sample of v0, v1, ...; iterables, of a batch's columns c, give those."""
+    kind, column = form[0], f"c[{len(iterables)}]"
+    if kind == "none":
+        return "None"
+    if kind in ("tuple", "list"):
+        items = [_cut_up(item, iterables) for item in form[1:]]
+        if None in items:
+            return None
+        inside = "".join(f"{item}, " for item in items)
+        return f"({inside})" if kind == "tuple" else f"[{inside}]"
+    if kind == "dict":
+        pairs = [(key, _cut_up(item, iterables)) for key, item in form[1:]]
+        if any(item is None for _, item in pairs):
+            return None
+        return "{" + "".join(f"{key!r}: {item}, " for key, item in pairs) + "}"
+    if kind in ("int", "bool", "float"):
+        iterables.append(f"{column}.tolist()")
+    elif kind == "tensor" and form[1] != "bfloat16" and not form[1].startswith("complex"):
+        iterables.append(f"tensors({column})")
+    elif kind in ("array", "scalar") and np.dtype(form[1]).isnative:
+        iterables.append(f"arrays({column})" if kind == "array" else column)
+    else:
+        return None
+    return f"v{len(iterables) - 1}"
+
+
+def _tensors_of_block(block: np.ndarray) -> Any:
+    """A tensor per row. Where a row is more than a number it has a storage of its own: who pickles it, or shares it
+    with another process, takes along that row and not the batch."""
+    return map(torch.from_numpy, block) if block.ndim > 1 else torch.from_numpy(block).unbind(0)
+
+
+def _arrays_of_block(block: np.ndarray) -> Any:
+    return block if block.ndim > 1 else [block[i, ...] for i in range(len(block))]
+
+
 def taking_apart(form: Form) -> Callable[[Any], Any]:
     """A faster take_apart for samples of one form: a function that gives the columns, or None for any other sample. It
     is compiled like putting_together, for forms of plain tensors, numbers, strings and bytes; None is said to all
-    samples of other forms."""
+    samples of other forms. Raises TypeError or RuntimeError for tensors that NumPy cannot show."""
     names: dict[str, Any] = {"__builtins__": {}, "type": type, "len": len, "tuple": tuple, "list": list, "int": int,
                              "bool": bool, "float": float, "str": str, "bytes": bytes, "Tensor": torch.Tensor}
     checks: list[str] = []
@@ -197,10 +247,9 @@ def _fast_checks(form: Form, where: str, names: dict[str, Any], checks: list[str
         checks.append(f"type({where}) is {kind} and len({where}) == {len(form) - 1}")
         return all(_fast_checks(item, f"{where}[{i}]", names, checks, columns) for i, item in enumerate(form[1:]))
     if kind == "tensor" and form[1] != "bfloat16" and not form[1].startswith("complex"):
-        names["d_" + form[1]], names["strided"] = _TORCH_DTYPES[form[1]], torch.strided
-        checks.append(f"type({where}) is Tensor and {where}.dtype is d_{form[1]} and {where}.is_cpu and "
-                      f"{where}.layout is strided and not {where}.requires_grad")
-        columns.append(f"{where}.numpy()")
+        names["d_" + form[1]] = _TORCH_DTYPES[form[1]]
+        checks.append(f"type({where}) is Tensor and {where}.dtype is d_{form[1]}")
+        columns.append(f"{where}.numpy()")  # fails on a device, sparse, with a gradient
         return True
     if kind in ("int", "bool", "float", "str", "bytes"):
         checks.append(f"type({where}) is {kind}" + (f" and {-2**63} <= {where} < {2**63}" if kind == "int" else ""))
