@@ -18,7 +18,7 @@ OPT ?= -O2 -g
 override CPPFLAGS += -I. -D_GNU_SOURCE -DBOOST_ALL_NO_LIB -MMD -MP
 override CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -fvisibility=hidden -fno-semantic-interposition -fno-plt -pthread $(SANFLAGS)
 override CFLAGS += -std=c11 $(OPT) -Wall -Wextra -Werror -fPIC -pthread $(SANFLAGS)
-override LDFLAGS += -pthread $(SANFLAGS)
+override LDFLAGS += -pthread -Wl,-z,relro,-z,now $(SANFLAGS)
 
 BIN := $(BUILD)/bin
 LIB := $(BUILD)/lib
@@ -47,7 +47,7 @@ $(OBJ)/%.o: %.c
 $(LIB)/libcache_core.a: $(call objects,$(client_src) $(capi_src))
 	@mkdir -p $(@D)
 	@rm -f $@
-	ar rcs $@ $^
+	$(AR) rcs $@ $^
 
 $(LIB)/libcache.so.1: $(call objects,$(client_src) $(capi_src)) capi/libcache.map
 	@mkdir -p $(@D)
@@ -68,7 +68,7 @@ $(BIN)/mnist_demo: $(call objects,$(wildcard capi/examples/mnist_demo*.cc)) $(LI
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lz -Wl,-rpath,'$$ORIGIN/../lib'
 
-include tests/tests.mk tests/proof.mk perf/perf.mk perf/peers/peers.mk bindings/python/python.mk bindings/cpp/cpp.mk bindings/rust/rust.mk packaging/packaging.mk tests/abi/abi.mk
+include tests/tests.mk tests/proof.mk perf/perf.mk perf/peers/peers.mk bindings/python/python.mk bindings/cpp/cpp.mk bindings/rust/rust.mk packaging/packaging.mk tests/abi/abi.mk tests/aarch64/aarch64.mk
 
 # ---- what a newcomer calls ---------------------------------------------------------------------------------------------
 .PHONY: deps deps-dev demo test lint help clean
@@ -92,7 +92,7 @@ test: deps deps-python deps-packaging
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)/address --sanitized $(BUILD)/thread
 
 lint_src := $(wildcard core/*/*.cc capi/*.cc capi/admin/*.cc capi/examples/*.cc)
-lint_sh := .ci/run tests/install_packages $(wildcard perf/syscalls/count) packaging/make_deb packaging/completion.bash tests/abi/keep_first tests/abi/compare_binaries
+lint_sh := .ci/run tests/install_packages $(wildcard perf/syscalls/count) packaging/make_deb packaging/completion.bash tests/aarch64/make_sysroot tests/abi/keep_first tests/abi/compare_binaries
 lint: deps-dev
 	@clang-format-14 --dry-run -Werror $(lint_src) $(wildcard core/*/*.h capi/*/*.h bindings/cpp/*.hpp bindings/cpp/*/*.cc)
 	@shellcheck $(lint_sh)
@@ -110,10 +110,12 @@ help:
 	@echo 'make test-mindspore: libcache.mindspore with MindSpore itself, in a virtual environment (1 GB)'
 	@echo 'make cpp, make rust: the examples of these bindings in $(BUILD)/examples; make deps-rust installs cargo'
 	@echo 'make bench    benchmarks beside their floors and LMDB; make bench-syscalls: system calls per row'
-	@echo 'make bench-peers, make bench-scaling: perf/RESULTS.md: libcache beside LMDB, Redis, ...; more and more of everything'
+	@echo 'make bench-results: perf/RESULTS.md: targets, libcache beside LMDB, Redis, ..., more and more of everything;'
+	@echo '              bench-peers, bench-scaling: parts of it; RESULTS_FLAGS=--plan tells how long it takes'
 	@echo 'make crash    kills everybody at random for DURATION (60) seconds; make soak: an hour of work, nothing may grow'
 	@echo 'make lint     clang-format, clang-tidy, cppcheck, shellcheck'
 	@echo 'make test-asan, make test-tsan: the tests under one sanitizer; SAN=address or SAN=thread builds anything so'
+	@echo 'make test-aarch64: the test programs for aarch64, in qemu-user; make test-large-pages: with pages of 64 KiB'
 	@echo 'make fuzz, make model, make mutants: the proofs of tests/proof.mk'
 	@echo 'make deps, deps-dev, deps-python, deps-torch: install packages'
 	@echo 'make install, uninstall: PREFIX=/usr/local, DESTDIR=; make deb: Debian packages; make wheel: a Python wheel'

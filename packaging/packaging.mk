@@ -8,7 +8,7 @@
 PACKAGES_DEB := dpkg-dev
 PACKAGES_WHEEL := $(PACKAGES_PYTHON) python3-wheel
 # What tests/packaging and tests/abi need besides; a test whose tool is missing is skipped with a word.
-PACKAGES_PACKAGING := $(PACKAGES_DEB) pkg-config cmake python3-wheel python3-venv python3-pycparser binutils xz-utils
+PACKAGES_PACKAGING := $(PACKAGES_DEB) pkg-config cmake python3-wheel python3-venv python3-pycparser binutils xz-utils lintian
 
 .PHONY: deps-packaging
 deps-packaging:
@@ -92,24 +92,28 @@ deb: all
 	@rm -rf $(DEB)/stage
 
 # ---- Python wheel ------------------------------------------------------------------------------------------------------
-# The programs and the library once more, with what they need beyond glibc inside, so that the wheel needs nothing else.
+# The programs and the library once more, with what they need beyond glibc and libgcc_s inside, so that the wheel needs
+# nothing else; older_glibc.o lets them run on a glibc older than this machine's (README.md here).
 .PHONY: wheel
 WHEEL := $(abspath $(BUILD))/wheel
-WHEEL_LDFLAGS := $(LDFLAGS) -static-libstdc++ -static-libgcc -s
+# libpthread by its file's name: the functions that older_glibc.o binds were in there
+WHEEL_OLDER := $(WHEEL)/stage/older_glibc.o -Wl,--no-as-needed -l:libpthread.so.0 -Wl,--as-needed
+WHEEL_LDFLAGS := $(LDFLAGS) -static-libstdc++ -s $(WHEEL_OLDER)
+WHEEL_PROGRAM = $(CXX) $(WHEEL_LDFLAGS) $(WHEEL)/stage/older_glibc_start.o -o $(WHEEL)/stage/bin/$(1)
 WHEEL_RPATH := -Wl,-rpath,'$$ORIGIN/../lib'
 wheel: all
 	@tests/install_packages $(PACKAGES_WHEEL)
 	@rm -rf $(WHEEL)
 	@mkdir -p $(WHEEL)/stage/bin $(WHEEL)/stage/lib
+	@set -e; for name in older_glibc older_glibc_start; do \
+	  $(CC) $(CPPFLAGS) $(CFLAGS) -fvisibility=hidden -c packaging/$$name.c -o $(WHEEL)/stage/$$name.o; done
 	@$(CXX) $(WHEEL_LDFLAGS) -shared -Wl,-soname,libcache.so.$(MAJOR) -Wl,-Bsymbolic -Wl,-z,defs \
 	  -Wl,--version-script=capi/libcache.map -o $(WHEEL)/stage/lib/libcache.so.$(MAJOR) $(call objects,$(client_src) $(capi_src)) \
 	  $(CLIENT_LIBS) -Wl,-rpath,'$$ORIGIN'
 	@ln -s libcache.so.$(MAJOR) $(WHEEL)/stage/lib/libcache.so
 	@$(CXX) $(CPPFLAGS) -DFMT_HEADER_ONLY $(CXXFLAGS) -c core/common/log.cc -o $(WHEEL)/stage/log.o
-	@$(CXX) $(WHEEL_LDFLAGS) -o $(WHEEL)/stage/bin/cache_server $(WHEEL)/stage/log.o \
-	  $(filter-out %/core/common/log.o,$(call objects,$(server_src)))
-	@$(CXX) $(WHEEL_LDFLAGS) -o $(WHEEL)/stage/bin/cache_admin $(call objects,$(admin_src)) -L$(WHEEL)/stage/lib -lcache $(WHEEL_RPATH)
-	@$(CXX) $(WHEEL_LDFLAGS) -o $(WHEEL)/stage/bin/cache_perf $(cache_perf_obj) $(perf_support_obj) -L$(WHEEL)/stage/lib -lcache \
-	  $(WHEEL_RPATH)
-	@$(PYTHON) packaging/make_wheel.py $(WHEEL)/stage $(WHEEL)
+	@$(call WHEEL_PROGRAM,cache_server) $(WHEEL)/stage/log.o $(filter-out %/core/common/log.o,$(call objects,$(server_src)))
+	@$(call WHEEL_PROGRAM,cache_admin) $(call objects,$(admin_src)) -L$(WHEEL)/stage/lib -lcache $(WHEEL_RPATH)
+	@$(call WHEEL_PROGRAM,cache_perf) $(cache_perf_obj) $(perf_support_obj) -L$(WHEEL)/stage/lib -lcache $(WHEEL_RPATH)
+	@LDFLAGS='$(WHEEL_OLDER)' $(PYTHON) packaging/make_wheel.py $(WHEEL)/stage $(WHEEL)
 	@rm -rf $(WHEEL)/stage

@@ -3,9 +3,8 @@
 """Runs every test of a build folder and ends with one line 'N passed, N failed'.
 
 A test program is an executable of BUILD/tests: a Criterion program (each of its tests counts) or a plain one (exit 0
-passed, 77 skipped, anything else failed; its last line of output says why). The folders tests/cli, tests/docs,
-tests/examples, tests/exchange and bindings/*/tests run under pytest. `--sanitized FOLDER` adds the programs of a second
-build (make test-asan, test-tsan) to the same count.
+passed, 77 skipped, anything else failed; its last line of output says why). The folders of PYTEST_FOLDERS run under
+pytest. `--sanitized FOLDER` adds the programs of a second build (make test-asan, test-tsan) to the same count.
 
 Each program runs in a session of its own under a watchdog, with a temporary folder of its own. Every process that it
 starts carries LIBCACHE_TEST_RUN in its environment: what is still alive when the program has ended is killed and
@@ -27,10 +26,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST_FOLDERS = ["tests/cli", "tests/cost", "tests/docs", "tests/examples", "tests/exchange", "bindings/cpp/tests",
-                  "bindings/python/tests", "bindings/rust/tests", "tests/abi", "tests/packaging"]
+PYTEST_FOLDERS = ["tests/cli", "tests/cost", "tests/docs", "tests/examples", "tests/exchange", "tests/perf",
+                  "bindings/cpp/tests", "bindings/python/tests", "bindings/rust/tests", "tests/abi", "tests/packaging"]
 PYTEST_BY_FILE = ["bindings/python/tests"]  # it takes minutes: each file is a program, under a watchdog of its own
 SKIPPED = 77
+EMULATOR = os.environ.get("LIBCACHE_TEST_EMULATOR", "").split()  # of programs for another machine: tests/aarch64
 LEFTOVER_GRACE_SECONDS = 10  # for a server that ends by itself when its client has ended
 
 
@@ -42,11 +42,11 @@ class Program:
 
     def command(self, report):
         if self.kind == "criterion":
-            return [str(self.path), f"--xml={report}", "-j1", "--timeout", "120"]
+            return [*EMULATOR, str(self.path), f"--xml={report}", "-j1", "--timeout", "1200" if EMULATOR else "120"]
         if self.kind == "pytest":
             return ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
                     str(self.path)]
-        return [str(self.path)]
+        return [*EMULATOR, str(self.path)]
 
 
 class Result:

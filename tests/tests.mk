@@ -9,7 +9,9 @@
 TESTS := $(BUILD)/tests
 TEST_SUPPORT := $(TESTS)/support
 
-support_obj := $(call objects,$(filter-out %/check_region.cc,$(wildcard tests/support/*.cc)))
+# Objects that every test program is to hold besides (tests/aarch64)
+TEST_OBJECTS ?=
+support_obj := $(call objects,$(filter-out %/check_region.cc,$(wildcard tests/support/*.cc))) $(TEST_OBJECTS)
 unit_tests := $(patsubst tests/unit/%.cc,$(TESTS)/%,$(wildcard tests/unit/*.cc))
 capi_c_tests := $(patsubst tests/capi/%.c,$(TESTS)/%,$(filter-out %/installed.c,$(wildcard tests/capi/*.c)))
 capi_cc_tests := $(patsubst tests/capi/%.cc,$(TESTS)/%,$(wildcard tests/capi/*.cc))
@@ -17,7 +19,7 @@ installed_tests := $(TESTS)/installed_c11 $(TESTS)/installed_cxx17
 stress_tests := $(patsubst tests/stress/%.cc,$(TESTS)/%,$(wildcard tests/stress/*.cc))
 crash_tests := $(patsubst tests/crash/%.cc,$(TESTS)/%,$(wildcard tests/crash/*.cc))
 # Stress programs whose threads meet in one mapping, which is all that TSan can see.
-tsan_tests := $(addprefix $(TESTS)/,index_exactly_once lending)
+tsan_tests := $(addprefix $(TESTS)/,index_exactly_once lending spilling)
 
 .PHONY: tests tests-asan tests-tsan test-asan test-tsan
 ifeq ($(SAN),thread)
@@ -49,7 +51,7 @@ RPATH_LIB := -Wl,-rpath,'$$ORIGIN/../lib'
 $(TEST_SUPPORT)/server.a: $(call objects,$(filter-out %/main.cc $(client_src),$(server_src)))
 	@mkdir -p $(@D)
 	@rm -f $@
-	ar rcs $@ $^
+	$(AR) rcs $@ $^
 WHITE_BOX := $(TEST_SUPPORT)/server.a $(LIB)/libcache_core.a
 
 $(unit_tests): $(TESTS)/%: $(OBJ)/tests/unit/%.o $(support_obj) $(WHITE_BOX)

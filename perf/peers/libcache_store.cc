@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/libcache.h"
 #include "perf/peers/store.h"
+#include "perf/support/resident.h"
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 namespace peers {
 namespace {
@@ -23,6 +26,7 @@ class Libcache : public Store {
     ~Libcache() override {
         cache_close(rows_);
         cache_session_destroy(client_, session_);
+        wait_until_freed();
         cache_disconnect(client_);
     }
 
@@ -58,10 +62,28 @@ class Libcache : public Store {
         cache_stats stats{};
         stats.size = sizeof stats;
         must(cache_stat(rows_, &stats), "cache_stat");
-        return static_cast<uint64_t>(stats.charged_bytes);
+        return static_cast<uint64_t>(stats.charged_bytes) + perf::server_bytes(server());
     }
 
   private:
+    cache_server_stats server() const {
+        cache_server_stats stats{};
+        stats.size = sizeof stats;
+        must(cache_server_info(client_, &stats), "cache_server_info");
+        return stats;
+    }
+    // The next store is measured while nobody frees this one's memory.
+    void wait_until_freed() const noexcept {
+        using Clock = std::chrono::steady_clock;
+        const auto deadline = Clock::now() + std::chrono::seconds(30);
+        try {
+            while (server().memory_used_bytes > 0 && Clock::now() < deadline)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        } catch (const std::exception &error) { // the server is gone: so is the memory
+            fprintf(stderr, "libcache: %s\n", error.what());
+        }
+    }
+
     cache_client *client_ = nullptr;
     uint32_t session_ = 0;
     cache *rows_ = nullptr;

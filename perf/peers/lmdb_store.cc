@@ -22,7 +22,7 @@ class Lmdb : public Store {
     ~Lmdb() override { mdb_env_close(env_); }
 
     // The parent's environment is left as it is: closing it here would release the parent's place in its lock file.
-    void attach() override { open(); }
+    void attach(Place) override { open(); }
 
     void put(Ids ids, Source &source) override {
         for (size_t i = 0; i < ids.size(); i += kRowsPerTransaction) {

@@ -26,16 +26,22 @@ bool answers(const std::string &socket) {
 
 class Memcached : public Store {
   public:
-    explicit Memcached(const Workload &w) : Store(w), server_(words(w), answers) { attach(); }
+    explicit Memcached(const Workload &w) : Store(w), server_(words(w), answers) { attach({0, 1}); }
 
-    void attach() override {
+    void attach(Place) override {
         (void)client_.release(); // its descriptor is the parent's, too
         client_ = connect(server_.socket());
     }
 
+    // Sets without answers, as a user in a hurry sends them; libmemcached has no pipeline with answers. The look-up at
+    // the end answers for all of them: the server takes a connection's commands in turn.
     void put(Ids ids, Source &source) override {
+        const Client writer = connect(server_.socket());
+        memcached_behavior_set(writer.get(), MEMCACHED_BEHAVIOR_NOREPLY, 1);
         for (const int64_t &id : ids)
-            must(memcached_set(client_.get(), key(id), sizeof id, source.row(id), workload.row_bytes, 0, 0), "set");
+            must(memcached_set(writer.get(), key(id), sizeof id, source.row(id), workload.row_bytes, 0, 0), "set");
+        memcached_behavior_set(writer.get(), MEMCACHED_BEHAVIOR_NOREPLY, 0);
+        must(memcached_exist(writer.get(), key(ids.back()), sizeof ids.back()), "exist");
     }
 
     unsigned look_up(Ids ids) override {
@@ -60,7 +66,7 @@ class Memcached : public Store {
     void must(memcached_return_t result, const char *call) const {
         if (memcached_failed(result))
             throw std::runtime_error(std::string("memcached ") + call + ": " +
-                                     memcached_last_error_message(client_.get()));
+                                     memcached_strerror(client_.get(), result));
     }
 
     template <class Each> void fetch(Ids ids, Each each) {

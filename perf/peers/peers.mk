@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-# libcache beside its peers, and how it scales. Included by the Makefile.
+# libcache beside its peers, how it scales, and the page of figures. Included by the Makefile.
 #
-#   make bench-peers      runs it, writes perf/RESULTS.md and perf/results.svg (PEERS_SCALE=0.01: a try, which writes both
-#                         to $(BUILD)/perf instead)
-#   make bench-scaling    more rows, processes, caches, sessions: writes its part of the same page (SCALING_ROWS=50000000:
-#                         the most rows)
+#   make bench-results    measures everything, part by part, and writes perf/RESULTS.md; goes on where it was interrupted
+#   make bench-peers      the peers only; make bench-scaling: rows, processes, caches, sessions
+#   make results          the page again, from perf/results/figures.json
+#   RESULTS_FLAGS         options of perf/results/measure: --plan, --again, --only PATTERN, --rows 10000000; --scale 0.01 is a
+#                         try: its page is written to $(BUILD)/perf/try
 
 PACKAGES_PEERS := liblmdb-dev libhiredis-dev libmemcached-dev redis-server memcached python3-matplotlib
-PEERS_SCALE ?= 1
-PEERS_JSON := $(PERF)/peers$(if $(filter-out 1,$(PEERS_SCALE)),-try).json
-SCALING_ROWS ?= 50000000
-SCALING_JSON := $(PERF)/scaling$(if $(filter-out 50000000,$(SCALING_ROWS)),-try).json
-# A page that is published comes from whole runs only.
-RESULTS := $(if $(filter-out 1,$(PEERS_SCALE))$(filter-out 50000000,$(SCALING_ROWS)),$(PERF),perf)
+RESULTS_FLAGS ?=
+FIGURES := $(PERF)/figures
+results_try := $(findstring --scale,$(RESULTS_FLAGS))
+MEASURE = $(PYTHON) perf/results/measure --build $(BUILD) --figures $(FIGURES)$(if $(results_try),-try) $(RESULTS_FLAGS)
 
-peers_obj := $(call objects,$(wildcard perf/peers/*.cc) perf/bench/workload.cc)
-scaling_obj := $(call objects,$(wildcard perf/scaling/*.cc) perf/bench/workload.cc)
+floors_obj := $(call objects,perf/bench/workload.cc perf/bench/cache_store.cc perf/bench/region_floor.cc) $(bench_core_obj)
+peers_obj := $(call objects,$(wildcard perf/peers/*.cc)) $(floors_obj)
+scaling_obj := $(call objects,$(wildcard perf/scaling/*.cc)) $(floors_obj)
 $(PERF)/peers: $(peers_obj) $(perf_support_obj) $(LIB)/libcache.so
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -llmdb -lhiredis -lmemcached -Wl,-rpath,'$$ORIGIN/../lib'
@@ -23,22 +23,32 @@ $(PERF)/scaling: $(scaling_obj) $(perf_support_obj) $(LIB)/libcache.so
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -Wl,-rpath,'$$ORIGIN/../lib'
 
-.PHONY: bench-peers bench-scaling results
-bench-peers: deps deps-python
+# Tested where there is what they need: nobody must install Redis for `make test`.
+ifeq ($(SAN),)
+tests: $(PERF)/scaling $(if $(and $(wildcard /usr/include/hiredis/hiredis.h),$(wildcard /usr/include/libmemcached/memcached.h),\
+  $(wildcard /usr/include/lmdb.h)),$(PERF)/peers)
+endif
+
+.PHONY: deps-peers bench-peers bench-scaling bench-results results page
+deps-peers:
 	@tests/install_packages $(PACKAGES_PEERS)
+bench-peers: deps deps-python deps-peers
 	@$(MAKE) --no-print-directory -s all python $(PERF)/peers
-	@$(PERF)/peers --scale $(PEERS_SCALE) $(PEERS_JSON)
-	@PYTHONPATH=$(BUILD)/python $(BIN)/cache_admin --run -- $(PYTHON) perf/peers/from_python.py --scale $(PEERS_SCALE) \
-	  $(PEERS_JSON)
-	@$(MAKE) --no-print-directory -s results
-bench-scaling: deps
-	@tests/install_packages python3-matplotlib
+	@$(MEASURE) --only 'peers/*'
+	@$(MAKE) --no-print-directory -s page
+bench-scaling: deps deps-peers
 	@$(MAKE) --no-print-directory -s all $(PERF)/scaling
-	@$(PERF)/scaling --rows $(SCALING_ROWS) $(SCALING_JSON)
-	@$(MAKE) --no-print-directory -s results
-# The page and the picture from the figures that are there.
-results:
-	@tests/install_packages python3-matplotlib
-	@$(PYTHON) perf/peers/report --peers $(PEERS_JSON) --scaling $(SCALING_JSON) --to $(RESULTS)
+	@$(MEASURE) --only 'scaling/*'
+	@$(MAKE) --no-print-directory -s page
+bench-results: deps deps-python deps-peers
+	@tests/install_packages $(PACKAGES_BENCH) fio
+	@$(MAKE) --no-print-directory -s all python $(PERF)/peers $(PERF)/scaling $(PERF)/bench
+	@$(MEASURE)
+	@$(MAKE) --no-print-directory -s page
+# Of all figures that are there: whole ones are published.
+page: deps-peers
+	@$(PYTHON) perf/results/report --figures $(FIGURES)$(if $(results_try),-try) $(if $(results_try),--to $(PERF)/try,--whole --to perf)
+results: deps-peers
+	@$(PYTHON) perf/results/report --figures perf/results/figures.json --whole --to perf
 
 -include $(peers_obj:.o=.d) $(scaling_obj:.o=.d)

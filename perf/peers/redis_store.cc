@@ -21,9 +21,9 @@ Context connect(const std::string &socket) {
 
 class Redis : public Store {
   public:
-    explicit Redis(const Workload &w) : Store(w) { attach(); }
+    explicit Redis(const Workload &w) : Store(w) { attach({0, 1}); }
 
-    void attach() override {
+    void attach(Place) override {
         (void)context_.release(); // its descriptor is the parent's, too: closing this copy says nothing to the server
         context_ = connect(server_.socket());
         if (!context_) throw std::runtime_error("cannot connect to Redis on " + server_.socket());

@@ -25,11 +25,15 @@ class Source {
   public:
     explicit Source(const Workload &w);
     const char *row(int64_t id);
-    static void check(const char *row, int64_t id); // that it begins with its id
+    void check(const char *row, int64_t id); // that it is this row, in every byte
 
   private:
     size_t row_bytes_;
     std::vector<char> rows_;
+};
+
+struct Place {
+    unsigned member, members;
 };
 
 class Store {
@@ -39,14 +43,15 @@ class Store {
     Store(const Store &) = delete;
     Store &operator=(const Store &) = delete;
 
-    virtual void attach() {} // in a forked process
+    virtual void attach(Place) {} // in a forked process: the place'th of so many
     virtual void put(Ids ids, Source &source) = 0;
     // Finds each row and reads its first byte: where it lies if the peer can, else as little as it can send. Returns
     // their sum.
     virtual unsigned look_up(Ids ids) = 0;
     // Copies row ids[i] to (i % kBatch) * row_bytes.
     virtual void copy(Ids ids, char *to) = 0;
-    virtual uint64_t memory_bytes() = 0; // that the rows and their keeping take
+    // That the rows and their keeping take, the peer's server included.
+    virtual uint64_t memory_bytes() = 0;
 
     const Workload workload;
 };
@@ -60,11 +65,13 @@ template <class Each> void in_batches(Ids ids, Each each) {
 }
 
 struct Peer {
-    std::string name, how; // how: its version and setting
+    std::string name, how; // how: its setting
+    std::string (*version)();
     std::unique_ptr<Store> (*make)(const Workload &w);
 };
 const std::vector<Peer> &all_peers();
 
+std::unique_ptr<Store> make_floor(const Workload &w);
 std::unique_ptr<Store> make_libcache(const Workload &w);
 std::unique_ptr<Store> make_lmdb(const Workload &w);
 std::unique_ptr<Store> make_files(const Workload &w);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// More and more processes that read all rows of one cache, or write their shares of one. Totals come from a pass
+// More and more processes that read all rows of one cache, or write their shares of one. Totals come from rounds
 // without clocks, percentiles from one in which each call is timed: they hold the clock's own cost, some 20 ns.
 #include "perf/bench/workload.h"
 #include "perf/scaling/scaling.h"
@@ -9,116 +9,132 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <sys/mman.h>
 
 namespace scaling {
 namespace {
 
-constexpr size_t kRows = 60'000;
-constexpr int kPasses = 10;
+constexpr size_t kReadRows = 60'000;
+constexpr size_t kReads = 16'000'000;  // of all processes together, in a round
+constexpr size_t kWriteRows = 640'000; // so that each of 64 writes 10,000
+constexpr uint32_t kRead = 1, kWritten = 2;
 
-// A figure of each member, written by it and read by the parent after its end.
+struct Percentiles {
+    double p50, p99, p999;
+};
+
+// Of each member, written by it and read by the parent after its end.
 class Shared {
   public:
-    explicit Shared(unsigned members) : bytes_(members * sizeof(int64_t)), n_(members) {
+    explicit Shared(unsigned members) : bytes_(members * sizeof(Percentiles)), n_(members) {
         void *const made = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (made == MAP_FAILED) throw std::runtime_error(std::string("mmap: ") + strerror(errno));
-        data_ = static_cast<int64_t *>(made);
+        data_ = static_cast<Percentiles *>(made);
     }
     ~Shared() { munmap(data_, bytes_); }
     Shared(const Shared &) = delete;
     Shared &operator=(const Shared &) = delete;
-    int64_t &operator[](unsigned i) { return data_[i]; }
-    int64_t worst() const { return *std::max_element(data_, data_ + n_); }
+    Percentiles &operator[](unsigned i) { return data_[i]; }
+    double worst(double Percentiles::*which) const {
+        double most = 0;
+        for (unsigned i = 0; i < n_; ++i)
+            most = std::max(most, data_[i].*which);
+        return most;
+    }
 
   private:
     size_t bytes_;
     unsigned n_;
-    int64_t *data_;
+    Percentiles *data_;
 };
 
-template <class Call> int64_t p999_of(const std::vector<int64_t> &ids, Call call) {
-    std::vector<int64_t> times;
+template <class Call> Percentiles time_each(const std::vector<int64_t> &ids, Call call) {
+    std::vector<double> times;
     times.reserve(ids.size());
     for (const int64_t id : ids) {
         const int64_t start = now_ns();
         call(id);
-        times.push_back(now_ns() - start);
+        times.push_back(static_cast<double>(now_ns() - start));
     }
-    const auto at = times.begin() + static_cast<ptrdiff_t>((times.size() - 1) * 999 / 1000);
-    std::nth_element(times.begin(), at, times.end());
-    return *at;
+    return {percentile(times, 0.5), percentile(times, 0.99), percentile(times, 0.999)};
 }
 
-// Seconds a row of all members together, and the worst member's 99.9th percentile.
-std::pair<double, int64_t> read_all(cache *handle, unsigned members) {
-    const std::vector<int64_t> ids = bench::shuffled_ids({"rows", kRows, kRowBytes});
-    Shared p999(members);
+void add(Json &figures, const std::string &what, const std::vector<double> &ns, const Shared &times) {
+    figures[what + "_ns"] = ns;
+    figures[what + "_p50_ns"] = times.worst(&Percentiles::p50);
+    figures[what + "_p99_ns"] = times.worst(&Percentiles::p99);
+    figures[what + "_p999_ns"] = times.worst(&Percentiles::p999);
+}
+
+// One crew: `repetitions` rounds, then the one whose calls are timed.
+void read_all(Json &figures, cache *handle, unsigned members, unsigned repetitions) {
+    const std::vector<int64_t> ids = bench::shuffled_ids({"rows", kReadRows, kRowBytes});
+    const size_t passes = std::max<size_t>(1, kReads / kReadRows / members);
+    Shared times(members);
     unsigned sum = 0;
-    const auto pass = [&] {
+    const auto pass = [&](unsigned) {
         for (const int64_t id : ids)
             sum += get(handle, id);
     };
-    const auto passes = [&](unsigned) {
-        for (int i = 0; i < kPasses; ++i)
-            pass();
+    const auto work = [&](unsigned member, unsigned round) {
+        if (round == repetitions) times[member] = time_each(ids, [&](int64_t id) { sum += get(handle, id); });
+        for (size_t i = 0; round < repetitions && i < passes; ++i)
+            pass(member);
         asm volatile("" : : "r"(sum)); // what was read counts as used
     };
-    const double seconds = perf::run_crew(members, {[&](unsigned) { pass(); }, passes});
-    const auto timed = [&](unsigned i) { p999[i] = p999_of(ids, [&](int64_t id) { sum += get(handle, id); }); };
-    perf::run_crew(members, {[&](unsigned) { pass(); }, timed});
-    return {seconds / kPasses / members / kRows, p999.worst()};
+    std::vector<double> ns = perf::run_crew(members, repetitions + 1, {pass, work});
+    ns.pop_back();
+    for (double &each : ns)
+        each *= 1e9 / static_cast<double>(passes * members * kReadRows);
+    add(figures, "get", ns, times);
 }
 
-// The same for rows that are shared out; each member is attached by a row of its own before.
-std::pair<double, int64_t> write_all(const Session &session, uint32_t cache_id, unsigned members) {
-    std::array<char, kRowBytes> row{};
-    Shared p999(members);
-    std::vector<int64_t> share;
-    double seconds[2];
-    for (const bool timed : {false, true}) {
-        cache *const handle = session.open(cache_id, kRows + members);
+// Rows that are shared out, into a fresh cache each time; each member is attached by a row of its own before.
+void write_all(Json &figures, const Session &session, unsigned members, unsigned repetitions) {
+    const std::array<char, kRowBytes> row{};
+    Shared times(members);
+    std::vector<double> ns;
+    for (unsigned round = 0; round <= repetitions; ++round) {
+        cache *const handle = session.open(kWritten, kWriteRows + members);
+        std::vector<int64_t> share;
         const auto prepare = [&](unsigned member) {
-            for (size_t i = member; i < kRows; i += members)
+            for (size_t i = member; i < kWriteRows; i += members)
                 share.push_back(static_cast<int64_t>(i));
-            put(handle, static_cast<int64_t>(kRows + member), row.data());
+            put(handle, static_cast<int64_t>(kWriteRows + member), row.data());
         };
+        const auto put_one = [&](int64_t id) { put(handle, id, row.data()); };
         const auto work = [&](unsigned member) {
-            if (timed) {
-                p999[member] = p999_of(share, [&](int64_t id) { put(handle, id, row.data()); });
-                return;
-            }
-            for (const int64_t id : share)
-                put(handle, id, row.data());
+            if (round == repetitions)
+                times[member] = time_each(share, put_one);
+            else
+                std::for_each(share.begin(), share.end(), put_one);
         };
-        seconds[timed] = perf::run_crew(members, {prepare, work});
+        ns.push_back(perf::run_crew(members, {prepare, work}) * 1e9 / static_cast<double>(kWriteRows));
         cache_close(handle);
-        must(cache_destroy(session.client, session.id, cache_id), "cache_destroy");
+        must(cache_destroy(session.client, session.id, kWritten), "cache_destroy");
     }
-    return {seconds[0] / kRows, p999.worst()};
+    ns.pop_back();
+    add(figures, "put", ns, times);
 }
 
 } // namespace
 
-void processes(unsigned most, Json &results) {
+Json processes(unsigned most, unsigned repetitions) {
     const Session session;
     const std::array<char, kRowBytes> row{};
-    cache *const handle = session.open(1, kRows);
-    for (size_t i = 0; i < kRows; ++i)
+    cache *const handle = session.open(kRead, kReadRows);
+    for (size_t i = 0; i < kReadRows; ++i)
         put(handle, static_cast<int64_t>(i), row.data());
+    Json results = Json::array();
     for (unsigned members = 1; members <= most; members *= 2) {
         fprintf(stderr, "%u processes\n", members);
-        const auto [get_seconds, get_p999] = read_all(handle, members);
-        const auto [put_seconds, put_p999] = write_all(session, 2, members);
-        results.push_back({{"part", "processes"},
-                           {"processes", members},
-                           {"get_ns", get_seconds * 1e9},
-                           {"get_p999_ns", get_p999},
-                           {"put_ns", put_seconds * 1e9},
-                           {"put_p999_ns", put_p999}});
+        Json figures = {{"part", "processes"}, {"processes", members}};
+        read_all(figures, handle, members, repetitions);
+        write_all(figures, session, members, repetitions);
+        results.push_back(figures);
     }
-    cache_close(handle);
+    session.end(handle, kRead);
+    return results;
 }
 
 } // namespace scaling

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cost grows with what there is: each part adds its figures to a JSON array. They run one after the other in a
-// process with one thread, against the server that LIBCACHE_DIR and LIBCACHE_PORT lead to. Failures are
-// std::runtime_error.
+// How cost grows with what there is: each part gives its figures as a JSON array of objects. Parts run in a process
+// with one thread, against the server that LIBCACHE_DIR and LIBCACHE_PORT lead to. What is measured several times is a
+// list of all its values. Failures are std::runtime_error.
 #pragma once
 
 #include "capi/libcache.h"
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace scaling {
 
@@ -16,10 +18,15 @@ using Json = nlohmann::ordered_json;
 
 inline constexpr size_t kRowBytes = 64;
 
-void rows(size_t most, Json &results); // cost of put and get, memory a row, time to open, from 1e4 rows to `most`
-void processes(unsigned most, Json &results); // gets and puts of 1 to `most` processes, with their slowest ones
-void caches(unsigned most, Json &results);
-void sessions(unsigned most, Json &results);
+// Cost of put and get beside their floors, memory a row, time to open: for one number of rows of 64 bytes.
+Json rows(size_t rows, bool random_ids, unsigned repetitions);
+// Gets and puts of 1, 2, 4, ... `most` processes, with the slowest one's percentiles.
+Json processes(unsigned most, unsigned repetitions);
+// 1, 10, 100, ... `most` caches open at once, and as many sessions.
+Json caches(unsigned most, unsigned repetitions);
+Json sessions(unsigned most, unsigned repetitions);
+// How much of a limit its rows are when the first one is refused; what a server and a reader have for themselves.
+Json memory(uint64_t limit_bytes);
 
 inline int64_t must(int64_t result, const char *call) {
     if (result < 0) throw std::runtime_error(std::string(call) + ": " + cache_last_error());
@@ -48,6 +55,8 @@ class Session {
         must(cache_open(client, id, cache_id, &options, &handle), "cache_open");
         return handle;
     }
+    // Closes and destroys it; returns when its memory is free, so that the next one's is not made meanwhile.
+    void end(cache *handle, uint32_t cache_id) const;
 
     cache_client *client = nullptr;
     uint32_t id = 0;
@@ -71,7 +80,13 @@ inline unsigned get(cache *handle, int64_t id) {
 }
 
 cache_stats stat_of(cache *handle);
-int64_t server_bytes(cache_client *client); // resident, of keeper and broker
+cache_server_stats server_of(cache_client *client);
 int64_t now_ns();
+inline double seconds_since(int64_t start_ns) {
+    return static_cast<double>(now_ns() - start_ns) / 1e9;
+}
+double seconds_of(const std::function<void()> &work);
+// The value below which `share` of them lie.
+double percentile(std::vector<double> values, double share);
 
 } // namespace scaling

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 namespace perf {
 
@@ -15,5 +16,12 @@ struct CrewWork {
 // Seconds that the crew took. Throws std::runtime_error when a member fails (by an exception or a signal). Members are
 // killed when this process ends.
 double run_crew(unsigned members, const CrewWork &what);
+
+// The same, `rounds` times with one crew that prepares once: all begin each round together. Seconds of each round.
+struct CrewRounds {
+    std::function<void(unsigned member)> prepare;              // untimed
+    std::function<void(unsigned member, unsigned round)> work; // timed
+};
+std::vector<double> run_crew(unsigned members, unsigned rounds, const CrewRounds &what);
 
 } // namespace perf

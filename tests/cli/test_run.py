@@ -43,6 +43,15 @@ def ended(sandbox, process):
     return process.returncode, out, err
 
 
+def test_nothing_of_a_server_that_ended_well_is_left_and_the_log_of_one_that_was_killed_is(sandbox):
+    assert run(sandbox, "true").status == 0
+    assert os.listdir(sandbox.directory) == []
+    run(sandbox, "sh", "-c", f"'{ADMIN}' --server_info --json > '{sandbox.folder}/info'; "
+        f"kill -9 $('{sys.executable}' -c 'import json; info = json.load(open(\"{sandbox.folder}/info\")); "
+        "print(info[\"keeper_pid\"], info[\"broker_pid\"])')")
+    assert [name for name in os.listdir(sandbox.directory) if name.endswith(".log")]
+
+
 def no_socket_left(sandbox):
     return not [name for name in os.listdir(sandbox.directory) if not name.endswith(".log")]
 

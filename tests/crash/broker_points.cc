@@ -2,7 +2,7 @@
 // broker_points [point]: the broker dies at each of its pause points (core/common/pause.h) while clients do everything
 // that a broker is asked for. Nobody may see an error, and afterwards nothing is lent, counted or held that should not
 // be. The list of points is made from the sources by the Makefile.
-#include "tests/crash/orders.h"
+#include "tests/crash/doomed.h"
 
 #include <atomic>
 #include <cstdio>
@@ -17,69 +17,6 @@ const char *const kPoints[] = {
 #include "broker_points.inc"
 };
 constexpr uint64_t kSmall = 200, kMiB = 1 << 20;
-
-// A server whose broker's death can be ordered.
-struct Doomed {
-    crash::Orders orders;
-    libcache::PauseOrder *order = orders.page;
-    std::unique_ptr<crash::Arena> arena;
-    int64_t sessions, memory; // before the first round
-    int held = 0;             // by the keeper
-
-    explicit Doomed(const char *backing) {
-        const char *const arguments[] = {"--backing", backing, nullptr};
-        orders.begin();
-        arena = std::make_unique<crash::Arena>(arguments);
-        orders.end();
-        const cache_server_stats info = crash::server_info(arena->client);
-        sessions = info.sessions;
-        memory = info.memory_used_bytes;
-        // The connection by which test_server saw that the server accepts is none that the keeper gets.
-        held = crash::descriptors_of(info.keeper_pid);
-    }
-
-    bool died() const { return order->left.load(std::memory_order_acquire) == 0; }
-    void kill_broker() {
-        crash::until([&] { return crash::broker_of(arena->server) != 0; }, "a broker");
-        kill(crash::broker_of(arena->server), SIGKILL);
-    }
-};
-
-// A process that does `first`, says so, and does `then` when it is let go on.
-struct Helper {
-    pid_t pid = 0;
-    int said = -1, go = -1;
-
-    Helper(const std::function<void()> &first, const std::function<void()> &then) {
-        int up[2], down[2];
-        if (pipe(up) != 0 || pipe(down) != 0) test_die("pipe failed");
-        pid = crash::spawn([&] {
-            char byte = 0;
-            close(up[0]), close(down[1]);
-            first();
-            (void)!write(up[1], &byte, 1);
-            (void)!read(down[0], &byte, 1);
-            then();
-            return 0;
-        });
-        close(up[1]), close(down[0]);
-        said = up[0], go = down[1];
-    }
-    void wait_ready() const {
-        char byte;
-        if (read(said, &byte, 1) != 1) test_die("a helper ended before it was ready");
-    }
-    int end(bool by_kill) {
-        const char byte = 0; // later helpers have a copy of our end: closing it would not tell
-        if (by_kill)
-            kill(pid, SIGKILL);
-        else if (write(go, &byte, 1) != 1)
-            test_die("a helper ended too early");
-        close(go);
-        close(said);
-        return crash::wait_for(pid);
-    }
-};
 
 struct Place {
     cache_client *client = nullptr;
@@ -100,10 +37,10 @@ void put(cache *handle, int64_t id, uint64_t largest = kSmall) {
 
 // One process holds a hardly used extent, another one fills the cache to its limit: extents are made, lent, taken back,
 // cut, lent again with rows in them; levels grow. Then the first one is killed.
-void fill(Doomed &doomed, uint32_t session, const std::function<void()> &middle) {
+void fill(crash::Doomed &doomed, uint32_t session, const std::function<void()> &middle) {
     constexpr uint64_t kLimit = 8 * kMiB;
     Place holding;
-    Helper holder(
+    crash::Helper holder(
         [&] {
             holding.open(session, 1, kLimit);
             put(holding.handle, 1);
@@ -152,9 +89,9 @@ int64_t full_row(int64_t id, uint64_t largest) {
 
 // Each of three processes leaves an extent with one row and much room above it: together enough for a large row, but
 // nowhere in one piece. Pages are given back, and made elsewhere in the span.
-void fragments(Doomed &doomed, uint32_t session) {
+void fragments(crash::Doomed &doomed, uint32_t session) {
     constexpr uint64_t kLimit = 19 * kMiB, kMiddling = 2'400'000, kLarge = 4'800'000;
-    std::vector<Helper> helpers;
+    std::vector<crash::Helper> helpers;
     std::vector<Place> places(3);
     for (int64_t i = 0; i < 3; i++)
         helpers.emplace_back(
@@ -172,9 +109,9 @@ void fragments(Doomed &doomed, uint32_t session) {
                 put(place.handle, full_row(100 * i, kMiddling), kMiddling); // too long for what is lent ahead
             },
             [&] { places[size_t(i)].close(); });
-    for (const Helper &helper : helpers)
+    for (const crash::Helper &helper : helpers)
         helper.wait_ready();
-    for (Helper &helper : helpers)
+    for (crash::Helper &helper : helpers)
         if (const int status = helper.end(false)) test_die("a helper ended with wait status %d", status);
     cache *handle = crash::open_cache(doomed.arena->client, session, 2, kLimit);
     const int64_t large = full_row(1000, kLarge);
@@ -186,7 +123,7 @@ void fragments(Doomed &doomed, uint32_t session) {
     cache_close(handle);
 }
 
-void stream(Doomed &doomed, uint32_t session) {
+void stream(crash::Doomed &doomed, uint32_t session) {
     cache_options options = CACHE_OPTIONS_INIT;
     options.flags = CACHE_BUILD;
     options.memory_limit_bytes = 2 * kMiB;
@@ -205,7 +142,7 @@ void stream(Doomed &doomed, uint32_t session) {
 }
 
 // Everything a broker is asked for, in a session that is gone afterwards with all it held.
-void round_of_work(Doomed &doomed, bool kill_in_the_middle) {
+void round_of_work(crash::Doomed &doomed, bool kill_in_the_middle) {
     cache_client *client = doomed.arena->client;
     uint32_t session = 0;
     crash::must(cache_session_create(client, &session), "cache_session_create");
@@ -217,17 +154,11 @@ void round_of_work(Doomed &doomed, bool kill_in_the_middle) {
     test_server_check(doomed.arena->server);
     crash::must(cache_destroy(client, session, 1), "cache_destroy");
     crash::must(cache_session_destroy(client, session), "cache_session_destroy");
-    crash::until(
-        [&] {
-            const cache_server_stats info = crash::server_info(client);
-            return info.sessions == doomed.sessions && info.caches == 0 && info.memory_used_bytes == doomed.memory &&
-                   crash::descriptors_of(info.keeper_pid) == doomed.held;
-        },
-        "sessions, caches, charged bytes and what the keeper holds are what they were before");
+    doomed.wait_until_as_before();
 }
 
 // How often the broker died there: it is to die at its first passage, and at later ones, in other circumstances.
-int dies_at(Doomed &doomed, const std::string &point) {
+int dies_at(crash::Doomed &doomed, const std::string &point) {
     int deaths = 0;
     for (uint64_t passage : {1, 2, 1, 1}) {
         if (passage == 1 && deaths != 0) continue; // more tries where the first round did not come there
@@ -245,12 +176,13 @@ int main(int argc, char **argv) {
     test_watchdog(290);
     std::set<std::string> points(std::begin(kPoints), std::end(kPoints));
     if (argc > 1) points = {argv[1]};
-    // Those of spilling need a spill folder and rows on disk: nothing here drives a broker there.
+    // Those of spilling need a spill folder and rows on disk: broker_spill_points drives a broker there.
     std::erase_if(points, [](const std::string &point) { return point.find("spill") != std::string::npos; });
     std::set<std::string> reached;
     for (const char *backing : {"memfd", "auto"}) { // on huge pages runs are split in whole units
         if (reached.size() == points.size()) break;
-        Doomed doomed(backing);
+        const char *const arguments[] = {"--backing", backing, nullptr};
+        crash::Doomed doomed(arguments);
         if (backing == std::string("auto") && crash::server_info(doomed.arena->client).huge_pages == 0) {
             printf("SKIP no huge pages here: %zu points are not tested\n", points.size() - reached.size());
             return reached.empty() ? 77 : 0;

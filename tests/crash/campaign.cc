@@ -5,6 +5,7 @@
 // each wave the regions are walked, everything charged and counted is compared with what is there, and /proc is asked
 // for what was left. `scale` is the number of writers, and of readers. `make crash` runs it.
 #include "tests/crash/orders.h"
+#include "tests/crash/spilling.h"
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +19,7 @@
 
 namespace {
 
-constexpr uint32_t kRows = 1, kStream = 2; // cache ids
+constexpr uint32_t kRows = 1, kStream = 2, kSpilled = 3; // cache ids
 constexpr int64_t kIds = 3000;
 constexpr int kServerGone = 42; // exit status of a writer that ended as it should when the server had died
 const char *const kPoints[] = {
@@ -26,7 +27,7 @@ const char *const kPoints[] = {
 };
 
 struct Counts { // shared by all processes of the campaign
-    std::atomic<int64_t> rows_read{0}, rows_put{0}, appended{0}, sessions{0};
+    std::atomic<int64_t> rows_read{0}, spilled_read{0}, rows_put{0}, spilled_put{0}, appended{0}, sessions{0};
 };
 Counts &counts() {
     static Counts *shared = [] {
@@ -58,6 +59,26 @@ void check_view(const cache_view &view, int64_t id) {
     count(counts().rows_read);
 }
 
+// Rows of which most are on disk: many at once, then one.
+void read_spilled(cache *handle, std::mt19937 &random) {
+    constexpr size_t kBatch = 8;
+    int64_t ids[kBatch];
+    for (int64_t &id : ids)
+        id = int64_t(random() % uint64_t(crash::kSpillIds));
+    cache_view views[kBatch + 1] = {};
+    const int64_t hits = cache_get_batch(handle, ids, kBatch, views);
+    if (hits < 0) crash::must(int(hits), "cache_get_batch of a cache that spills");
+    const int result = cache_get(handle, ids[0], &views[kBatch]);
+    if (result != 0 && result != CACHE_ENOTFOUND) crash::must(result, "cache_get of a cache that spills");
+    for (cache_view &view : views) {
+        if (!view.cache) continue;
+        if (const std::string wrong = rows::Row(view.row_id, crash::kSpillLargest).difference(view); !wrong.empty())
+            test_die("reader of a cache that spills: %s", wrong.c_str());
+        cache_view_release(&view);
+        count(counts().spilled_read);
+    }
+}
+
 // Reads one by one, in batches and gathered, for ever.
 int read_on(uint32_t session_id, unsigned seed) {
     std::mt19937 random(seed);
@@ -67,7 +88,10 @@ int read_on(uint32_t session_id, unsigned seed) {
     while (!(handle = open_to_read(client, session_id, kRows)))
         usleep(500);
     constexpr size_t kBatch = 16;
-    for (;;) {
+    cache *spilled = nullptr;
+    for (int64_t round = 0;; round++) {
+        if (round % 256 == 0 && !spilled) spilled = open_to_read(client, session_id, kSpilled);
+        if (round % 16 == 0 && spilled) read_spilled(spilled, random);
         int64_t ids[kBatch];
         for (int64_t &id : ids)
             id = crash::id_of(int64_t(random() % uint64_t(kIds)));
@@ -106,6 +130,24 @@ int write_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
         const int64_t id = n < kIds ? crash::id_of(n) : (int64_t(seed) << 24) + n;
         const int result = rows::put(handle, id, crash::kLargest);
         count(counts().rows_put);
+        if (result < 0) return result == CACHE_ESERVER ? kServerGone : 1;
+    }
+}
+
+// The same in a cache that spills.
+int spill_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
+    if (!until_the_server_dies) {
+        const int result = crash::spill_all(session_id, kSpilled, seed);
+        count(counts().spilled_put, crash::kSpillIds);
+        return result;
+    }
+    cache_client *client = nullptr;
+    crash::must(cache_connect(nullptr, &client), "cache_connect");
+    cache *handle = crash::open_spilling(client, session_id, kSpilled);
+    for (int64_t n = 0;; n++) { // as in write_on
+        const int64_t id = n < crash::kSpillIds ? n : (int64_t(seed) << 24) + n;
+        const int result = rows::put(handle, id, crash::kSpillLargest);
+        count(counts().spilled_put);
         if (result < 0) return result == CACHE_ESERVER ? kServerGone : 1;
     }
 }
@@ -157,7 +199,8 @@ int make_sessions(unsigned seed) {
 // ---- the campaign
 // ----------------------------------------------------------------------------------------------------
 
-enum class Role { Reader, Writer, Builder, Maker };
+enum class Role { Reader, Writer, Spiller, Builder, Maker };
+constexpr int kRoles = 5;
 struct Worker {
     Role role;
     pid_t pid;
@@ -169,10 +212,11 @@ struct Mixture {
 };
 const Mixture kMixtures[] = {
     {"readers and writers", {Role::Reader, Role::Writer, Role::Writer}, false, false, false, false},
+    {"spillers", {Role::Spiller, Role::Spiller, Role::Reader}, false, false, false, false},
     {"the broker", {}, true, false, false, false},
     {"the broker at its points", {}, false, true, false, false},
-    {"everybody", {Role::Reader, Role::Writer, Role::Builder, Role::Maker}, true, true, false, false},
-    {"the keeper, then clients", {Role::Writer, Role::Builder, Role::Maker}, false, false, true, false},
+    {"everybody", {Role::Reader, Role::Writer, Role::Spiller, Role::Builder, Role::Maker}, true, true, false, false},
+    {"the keeper, then clients", {Role::Writer, Role::Spiller, Role::Builder, Role::Maker}, false, false, true, false},
     {"keeper and broker", {Role::Writer}, true, false, false, true},
 };
 
@@ -198,7 +242,7 @@ class Campaign {
     Campaign(unsigned seed, int scale) : random_(seed), scale_(scale) {
         counts(); // shared from the first fork on
         orders_.begin();
-        arena_ = std::make_unique<crash::Arena>();
+        arena_ = std::make_unique<crash::Arena>(folder_.arguments);
         remember();
     }
 
@@ -217,17 +261,19 @@ class Campaign {
             if (mixture.keeper) restart_after_keeper();
         }
         if (counts().rows_read.load() == before) test_die("%s: nobody read a row", what_.c_str());
+        check_folder();
         waves_++;
     }
 
     void report() const {
-        printf(
-            "%d waves: killed %d readers, %d writers, %d builders, %d makers of sessions, %d brokers at random moments "
-            "and %llu at pause points, %d keepers\n",
-            waves_, killed_[0], killed_[1], killed_[2], killed_[3], brokers_,
-            static_cast<unsigned long long>(orders_.obeyed()), keepers_);
-        printf("%lld rows read and right, %lld put, %lld appended, %lld sessions made and ended\n",
-               static_cast<long long>(counts().rows_read), static_cast<long long>(counts().rows_put),
+        printf("%d waves: killed %d readers, %d writers, %d spilling writers, %d builders, %d makers of sessions, %d "
+               "brokers at random moments and %llu at pause points, %d keepers\n",
+               waves_, killed_[0], killed_[1], killed_[2], killed_[3], killed_[4], brokers_,
+               static_cast<unsigned long long>(orders_.obeyed()), keepers_);
+        printf("%lld rows read and right and %lld of a spilling cache, %lld and %lld put, %lld appended, %lld sessions "
+               "made and ended\n",
+               static_cast<long long>(counts().rows_read), static_cast<long long>(counts().spilled_read),
+               static_cast<long long>(counts().rows_put), static_cast<long long>(counts().spilled_put),
                static_cast<long long>(counts().appended), static_cast<long long>(counts().sessions));
     }
 
@@ -235,12 +281,13 @@ class Campaign {
     std::mt19937 random_;
     const int scale_;
     crash::Orders orders_;
+    crash::SpillFolder folder_; // must be empty at the end
     std::unique_ptr<crash::Arena> arena_;
     std::vector<Worker> workers_;
     std::string what_;
     int64_t memory_ = 0, sessions_ = 0;
     int keeper_descriptors_ = 0, broker_descriptors_ = 0;
-    int waves_ = 0, killed_[4] = {}, brokers_ = 0, keepers_ = 0;
+    int waves_ = 0, killed_[kRoles] = {}, brokers_ = 0, keepers_ = 0;
 
     // What the server is like with nothing in it.
     void remember() {
@@ -263,6 +310,7 @@ class Campaign {
             switch (role) {
             case Role::Reader: return read_on(session, seed);
             case Role::Writer: return write_on(session, seed, until_the_server_dies);
+            case Role::Spiller: return spill_on(session, seed, until_the_server_dies);
             case Role::Builder: return build_on(session);
             default: return make_sessions(seed);
             }
@@ -271,7 +319,7 @@ class Campaign {
 
     void start_workers(bool until_the_server_dies) {
         for (int i = 0; i < scale_; i++)
-            for (Role role : {Role::Reader, Role::Writer})
+            for (Role role : {Role::Reader, Role::Writer, Role::Spiller})
                 workers_.push_back({role, start(role, until_the_server_dies)});
         if (until_the_server_dies) return;
         workers_.push_back({Role::Builder, start(Role::Builder)});
@@ -379,22 +427,23 @@ class Campaign {
     void judge(bool unsupervised) {
         crash::judge(*arena_, kRows, kIds, what_);
         judge_stream();
+        crash::judge_spilled(*arena_, kSpilled, what_);
         std::set<uint32_t> sessions;
         if (const int64_t n = cache_list(arena_->client, note_session, &sessions); n < 0)
             crash::must(int(n), "cache_list");
         for (uint32_t session : sessions)
             if (session != arena_->session_id)
                 crash::must(cache_session_destroy(arena_->client, session), "cache_session_destroy");
-        for (uint32_t id : {kRows, kStream})
+        for (uint32_t id : {kRows, kStream, kSpilled})
             if (const int result = cache_destroy(arena_->client, arena_->session_id, id); result != CACHE_ENOTFOUND)
                 crash::must(result, "cache_destroy");
         crash::until(
             [&] {
                 const cache_server_stats info = crash::server_info(arena_->client);
                 return info.memory_used_bytes == memory_ && info.sessions == sessions_ && info.caches == 0 &&
-                       info.clients == 1;
+                       info.spill_used_bytes == 0 && info.clients == 1;
             },
-            (what_ + ": memory, sessions, caches and clients are as in the beginning").c_str());
+            (what_ + ": memory, file space, sessions, caches and clients are as in the beginning").c_str());
         const cache_server_stats info = crash::server_info(arena_->client);
         const int fewer = unsupervised ? 1 : 0; // the link to the keeper
         crash::until([&] { return crash::descriptors_of(info.broker_pid) == broker_descriptors_ - fewer; },
@@ -406,11 +455,15 @@ class Campaign {
                      crash::descriptors_of(info.keeper_pid), keeper_descriptors_);
     }
 
+    void check_folder() const {
+        if (!folder_.empty()) test_die("%s: the spill folder %s has a name in it", what_.c_str(), folder_.path.c_str());
+    }
+
     // A new server in the place of the old one, and a client of it.
     void start_again() {
         cache_disconnect(arena_->client);
         orders_.begin();
-        test_server_start_again(arena_->server, nullptr);
+        test_server_start_again(arena_->server, folder_.arguments);
         crash::must(cache_connect(nullptr, &arena_->client), "cache_connect to the next server");
         crash::must(cache_session_create(arena_->client, &arena_->session_id), "cache_session_create");
         remember();

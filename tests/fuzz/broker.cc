@@ -92,7 +92,8 @@ class Talk {
                       input_.byte(),    known_.slot,  0};
             break;
         case Type::BuildBegin:
-        case Type::BuildDone: u.build = {known_.region_id, known_.term, known_.session_id, 1, 0, 0}; break;
+        case Type::BuildDone:
+        case Type::BuildLeave: u.build = {known_.region_id, known_.term, known_.session_id, 1, 0, 0}; break;
         case Type::List: break;
         default: u.region = {known_.region_id, known_.session_id, input_.byte() % 3u}; break;
         }

@@ -33,9 +33,9 @@ def must_run(*words, **options):
     return done.stdout
 
 
-def make(*words, root=ROOT, build=BUILD):
+def make(*words, root=ROOT, build=BUILD, environment=None):
     """make, with the programs of the build as they are: what is being edited meanwhile is not built."""
-    return must_run("make", "-s", "-o", "all", f"BUILD={build}", *words, cwd=root)
+    return must_run("make", "-s", "-o", "all", f"BUILD={build}", *words, cwd=root, environment=environment)
 
 
 def needs(*tools):

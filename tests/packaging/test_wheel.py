@@ -42,18 +42,27 @@ def installed(wheel, tmp_path_factory):
     return folder / "bin"
 
 
-def test_the_wheel_says_which_systems_it_is_for(wheel):
-    assert re.search(r"-cp3\d+-cp3\d+-manylinux_2_\d+_\w+\.whl$", wheel.name)
+def test_the_wheel_is_for_glibc_2_28_and_later(wheel):
+    assert re.search(r"-cp3\d+-cp3\d+-manylinux_2_28_\w+\.whl$", wheel.name)
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
         assert wheel.name.rpartition("-")[2].removesuffix(".whl") in archive.read(name).decode()
+
+
+def test_nothing_in_it_asks_for_a_newer_glibc(installed):
+    (package,) = (installed.parent / "lib").glob("python*/site-packages/libcache")
+    files = [*package.glob("*.so"), *package.glob("lib/*.so*"), *package.glob("bin/*")]
+    assert len(files) >= 6
+    for file in files:
+        asked = {tuple(map(int, version.split("."))) for version in re.findall(r"\bGLIBC_([\d.]+)", must_run("readelf", "-V", file))}
+        assert max(asked) <= (2, 28), f"{file.name} asks for glibc {max(asked)}"
 
 
 def test_nothing_in_it_needs_a_library_from_elsewhere(installed):
     for program in (installed.parent / "lib").glob("python*/site-packages/libcache/bin/*"):
         for library in re.findall(r"=> (\S+)", must_run("ldd", program)):
             inside = str(installed.parent) in library
-            assert inside or re.search(r"/lib(c|m|pthread|dl|rt)\.so", library), f"{program.name}: {library}"
+            assert inside or re.search(r"/lib(c|m|pthread|dl|rt|gcc_s)\.so", library), f"{program.name}: {library}"
 
 
 def test_its_programs_and_its_library_work_together(installed, server_folder):
