@@ -178,7 +178,7 @@ bool Connection::keep_witness(const Fd &file) {
     void *const page = mmap(nullptr, page_bytes(), PROT_READ, MAP_SHARED, file.get(), 0);
     if (page == MAP_FAILED) return false;
     witness_ = page;
-    return true;
+    return madvise(page, page_bytes(), MADV_DONTFORK) == 0;
 }
 
 void Connection::forget_witness() {

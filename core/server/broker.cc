@@ -63,7 +63,7 @@ int Broker::take_over() {
             Connection &connection = connections_[entry.id];
             connection.id = entry.id;
             connection.socket = std::move(fds[0]);
-            if (entry.n_fds > 1) (connection.pidfd) = std::move(fds[1]);
+            if (entry.n_fds > 1) (is_witness(fds[1]) ? connection.witness : connection.pidfd) = std::move(fds[1]);
             connection.stage = Stage::Up; // deposited after its handshake only
             break;
         }

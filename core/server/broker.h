@@ -3,7 +3,8 @@
 // words in regions; a second thread makes pages. It may die at any instruction: the keeper starts another, which takes
 // over what the keeper holds (PROTOCOL section 3).
 //
-// Parts: broker.cc start, loop and end. connections.cc accepting, handshake, hang-ups and deaths. requests.cc the rest.
+// Parts: broker.cc start, loop and end. connections.cc accepting, handshake, hang-ups and deaths. witness.cc deaths
+// where there is no pidfd. group.cc other users. holders.cc who has what open. requests.cc the rest.
 #pragma once
 
 #include "core/control/wire.h"

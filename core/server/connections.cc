@@ -259,7 +259,7 @@ void Broker::hang_up(uint64_t conn_id) {
     for (CacheRegion *region : caches_->all())
         if (region->state() != CacheRegion::State::Dying) region->hung_up(conn_id);
     caches_->note_closed(conn_id, 0);
-    if (!connection.pidfd) return process_died(conn_id);
+    if ((!connection.pidfd && !connection.witness) || !has_slots(conn_id)) drop(conn_id);
 }
 
 void Broker::process_died(uint64_t conn_id) {

@@ -96,7 +96,7 @@ void TransferRing::expect(size_t n) {
 }
 
 void TransferRing::start(Transfer &transfer) {
-    if (started_ == waiting_.capacity()) expect(2 * started_);
+    if (started_ == done_.capacity()) expect(2 * started_); // the last that expect() has grown
     started_++;
     transfer.error = 0;
     transfer.tries = 0;

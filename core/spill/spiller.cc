@@ -21,7 +21,7 @@ constexpr unsigned long long kBufferBytes = 1 << 20; // a row larger than this i
 constexpr uint64_t kEnough = 256 << 10;              // a buffer goes to the disk then: still in the processor's cache
 constexpr unsigned long long kStagingBytes = kBuffers * kBufferBytes;
 constexpr int64_t kPatienceNs = 2'000'000; // for which rows wait for others while nothing is being written
-constexpr uint64_t kLargePiece = 1 << 20;  // of such a row: small enough to be in the cache when its CRC was made
+constexpr uint64_t kLargePiece = 1 << 20;  // of a row larger than a buffer: in the cache still when its CRC was made
 constexpr size_t kLargePieces = 256;
 constexpr size_t kMostFailures = 64; // whose sentences are kept; the others are counted
 
