@@ -3,7 +3,8 @@
 #
 #   make bench            runs all of them (BENCH_FILTER=REGEX: some), writes $(BENCH_JSON), prints perf/compare's table
 #   make bench-syscalls   counts system calls per row
-#   make bench-spill      spilling beside fio in /var/tmp (SPILL_FLAGS="--folder DIR --cold ..."; --help of perf/spill/beside_fio)
+#   make bench-spill      spilling in SPILL_FOLDER (/var/tmp): transfers by size and depth beside a plain io_uring, then
+#                         rows beside fio (SPILL_FLAGS="--cold ..."; --help of perf/spill/beside_fio)
 
 PERF := $(BUILD)/perf
 BENCH_JSON ?= $(PERF)/bench.json
@@ -46,10 +47,14 @@ bench-syscalls: deps
 	@$(MAKE) --no-print-directory -s all $(PERF)/row_calls
 	@perf/syscalls/count $(BUILD)
 
--include $(patsubst %.o,%.d,$(perf_support_obj) $(cache_perf_obj) $(bench_obj) $(OBJ)/perf/syscalls/row_calls.o)
+-include $(patsubst %.o,%.d,$(perf_support_obj) $(cache_perf_obj) $(bench_obj) $(bench_spill_obj) $(OBJ)/perf/syscalls/row_calls.o)
 
 .PHONY: bench-spill
+SPILL_FOLDER ?= /var/tmp
 bench-spill: deps
-	@tests/install_packages fio
-	@$(MAKE) --no-print-directory -s all
-	@perf/spill/beside_fio --build $(BUILD) $(SPILL_FLAGS)
+	@tests/install_packages fio $(PACKAGES_BENCH)
+	@$(MAKE) --no-print-directory -s all $(PERF)/bench_spill
+	@$(PERF)/bench_spill --benchmark_filter='^S[WR]/' --folder=$(SPILL_FOLDER) $(BENCH_FLAGS) \
+	  --benchmark_report_aggregates_only=true --benchmark_out=$(PERF)/bench_spill.json --benchmark_out_format=json
+	@$(PYTHON) perf/compare $(PERF)/bench_spill.json
+	@perf/spill/beside_fio --folder $(SPILL_FOLDER) --build $(BUILD) $(SPILL_FLAGS)

@@ -3,6 +3,7 @@
 #
 #   make fuzz DURATION=30      each harness of tests/fuzz under libFuzzer (clang 14), so many seconds
 #   make model                 the Spin models of tests/model, each with its broken variants
+#   make test-valgrind         memcheck over a program that makes every call of libcache.h
 #   make mutants               tests/mutants: deliberate faults, and which test finds each (an hour of building)
 
 # ---- fuzz harnesses ------------------------------------------------------------------------------------------------------
@@ -38,6 +39,18 @@ fuzz: deps-dev
 	@for name in $(fuzz_names); do tests/fuzz/run $(FUZZ_BUILD)/fuzzer_$$name $(FUZZ_SECONDS) || exit 1; done
 
 -include $(patsubst %.o,%.d,$(fuzz_common_obj) $(OBJ)/tests/fuzz/replay.o $(call objects,$(addsuffix .cc,$(addprefix tests/fuzz/,$(fuzz_names)))))
+
+# ---- memcheck --------------------------------------------------------------------------------------------------------
+# Of the library alone, not sanitized; the server beside it runs as it is.
+.PHONY: test-valgrind
+every_call := $(TESTS)/valgrind/every_call
+$(every_call): $(OBJ)/tests/valgrind/every_call.o $(support_obj) $(LIB)/libcache.so
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lseccomp -Wl,-rpath,'$$ORIGIN/../../lib'
+test-valgrind: deps
+	@$(MAKE) --no-print-directory -s -j$$(nproc) $(every_call) $(BIN)/cache_server $(TEST_SUPPORT)/check_region
+	@tests/valgrind/run $(BUILD)
+-include $(OBJ)/tests/valgrind/every_call.d
 
 # ---- models, mutants, what a row costs ---------------------------------------------------------------------------
 .PHONY: model mutants

@@ -19,13 +19,14 @@ installed_tests := $(TESTS)/installed_c11 $(TESTS)/installed_cxx17
 stress_tests := $(patsubst tests/stress/%.cc,$(TESTS)/%,$(wildcard tests/stress/*.cc))
 crash_tests := $(patsubst tests/crash/%.cc,$(TESTS)/%,$(wildcard tests/crash/*.cc))
 # Stress programs whose threads meet in one mapping, which is all that TSan can see.
-tsan_tests := $(addprefix $(TESTS)/,index_exactly_once lending spilling)
+tsan_tests := $(addprefix $(TESTS)/,index_exactly_once lending spilling seal_order label_orders)
 
 .PHONY: tests tests-asan tests-tsan test-asan test-tsan
 ifeq ($(SAN),thread)
 tests: $(tsan_tests) # Criterion does not start under TSan
 else ifeq ($(SAN),address)
-tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(BIN)/cache_server $(TEST_SUPPORT)/check_region
+tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(TESTS)/hostile $(BIN)/cache_server \
+  $(TEST_SUPPORT)/check_region
 else
 tests: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(stress_tests) $(crash_tests) \
   $(BIN)/cache_server $(TEST_SUPPORT)/check_region $(TEST_SUPPORT)/pause_server

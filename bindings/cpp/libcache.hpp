@@ -579,6 +579,7 @@ class Cache {
     }
     Result<int64_t> append(std::initializer_list<Input> row) { return append(std::span(row.begin(), row.size())); }
     Result<void> build_done() { return detail::done(cache_build_done(handle())); }
+    Result<void> build_leave() { return detail::done(cache_build_leave(handle())); }
     Result<void> build_wait(std::chrono::milliseconds timeout = std::chrono::milliseconds(-1)) {
         return detail::done(cache_build_wait(handle(), timeout.count()));
     }

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace libcache {
@@ -33,12 +34,19 @@ int punch(const Job &job, uint64_t first, uint64_t chunks) {
 
 constexpr uint64_t kUnitChunks = kHugeBytes / kChunkBytes;
 
-// Which of the units in a populated window did not become huge pages. The kernel tells how many: the last ones stand
-// for them, since it runs out of huge pages and does not find them again soon.
-void note_small_units(Job &job, const void *window, uint64_t first, uint64_t chunks) {
-    const uint64_t units = std::min(first + chunks, job.geometry.huge_chunks) / kUnitChunks;
-    const uint64_t huge = first / kUnitChunks + bytes_on_huge_pages(window) / kHugeBytes;
-    for (uint64_t unit = huge; unit < units; ++unit)
+long faults_of_this_thread() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+}
+
+// Which of the units in a populated window did not become huge pages. One fault a unit: all did, which need not be
+// looked up. Else the kernel tells how many: the last ones stand for them, since it runs out of huge pages and does not
+// find them again soon.
+void note_small_units(Job &job, const void *window, uint64_t first, uint64_t chunks, long faults) {
+    const uint64_t from = first / kUnitChunks, end = std::min(first + chunks, job.geometry.huge_chunks) / kUnitChunks;
+    if (faults == static_cast<long>(end - from)) return;
+    for (uint64_t unit = from + bytes_on_huge_pages(window) / kHugeBytes; unit < end; ++unit)
         job.small_units.push_back(unit * kUnitChunks);
 }
 
@@ -50,12 +58,14 @@ int make_or_zero(Job &job, uint64_t first, uint64_t chunks, MemoryGauge &memory)
                     static_cast<unsigned long long>(chunks));
     WindowMap window;
     if (int rc = window.map(job.fd, job.geometry, first, chunks); rc != 0) return rc;
+    const long faults = faults_of_this_thread();
     if (int rc = populate(window.address(), window.bytes()); rc != 0) return rc;
     if (zero)
         memset(window.address(), 0, window.bytes());
     else
         memory.made(window.bytes());
-    if (!zero && first < job.geometry.huge_chunks) note_small_units(job, window.address(), first, chunks);
+    if (!zero && first < job.geometry.huge_chunks)
+        note_small_units(job, window.address(), first, chunks, faults_of_this_thread() - faults);
     return 0;
 }
 

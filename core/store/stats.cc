@@ -11,6 +11,11 @@ int64_t signed_bytes(uint64_t n) {
     return static_cast<int64_t>(n);
 }
 
+// A word that others write, as far as it can be true: what is summed up from such must not overflow.
+int64_t at_most(const AtomicU64 &word, uint64_t most) {
+    return signed_bytes(std::min(word.load(std::memory_order_relaxed), most));
+}
+
 constexpr uint64_t kUnitChunks = kHugeBytes / kChunkBytes;
 
 // Of a run of chunks, what the kernel made huge pages of.
@@ -26,7 +31,8 @@ int64_t huge_bytes(const RegionMap &map, uint64_t chunk, uint64_t chunks) {
 
 void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_stats *s) {
     const Extent &e = *map.extent(chunk);
-    const int64_t bytes = signed_bytes(uint64_t{word.len} * kChunkBytes);
+    const uint64_t room = uint64_t{word.len} * kChunkBytes;
+    const int64_t bytes = signed_bytes(room);
     const int64_t used =
         std::min(bytes, signed_bytes(uint64_t{Bump::unpack(e.bump.load(std::memory_order_relaxed)).used} * kUnitBytes));
     if (word.state == ExtentState::Busy) s->populated_bytes -= bytes; // being made, or given back
@@ -39,9 +45,9 @@ void add_extent(const RegionMap &map, uint64_t chunk, ExtentWord word, cache_sta
     case ExtentState::Held: s->granted_bytes += bytes - used; [[fallthrough]];
     case ExtentState::Sealed:
         s->used_bytes += used;
-        s->rows_in_memory += signed_bytes(e.rows.load(std::memory_order_relaxed));
-        s->row_bytes += signed_bytes(e.bytes.load(std::memory_order_relaxed));
-        s->dead_bytes += signed_bytes(e.dead.load(std::memory_order_relaxed) * kUnitBytes);
+        s->rows_in_memory += at_most(e.rows, room / kUnitBytes);
+        s->row_bytes += at_most(e.bytes, room);
+        s->dead_bytes += at_most(e.dead, room / kUnitBytes) * static_cast<int64_t>(kUnitBytes);
         break;
     default: break;
     }
@@ -60,8 +66,8 @@ void add_spilled(const RegionMap &map, cache_stats *s) {
         if (word.state != ExtentState::Empty) s->spill_file_bytes += signed_bytes(word.len * kSegmentBytes);
         if (word.state != ExtentState::Granted && word.state != ExtentState::Held && word.state != ExtentState::Sealed)
             continue;
-        s->rows_spilled += signed_bytes(run.rows.load(std::memory_order_relaxed));
-        s->spilled_bytes += signed_bytes(run.bytes.load(std::memory_order_relaxed));
+        s->rows_spilled += at_most(run.rows, word.len * (kSegmentBytes / kUnitBytes));
+        s->spilled_bytes += at_most(run.bytes, word.len * kSegmentBytes);
     }
     s->rows_in_memory = std::max<int64_t>(0, s->rows_in_memory - s->rows_spilled);
 }
@@ -88,8 +94,8 @@ void region_statistics(const RegionMap &map, cache_stats *s) {
     s->session_id = h.session_id;
     s->cache_id = h.cache_id;
     s->huge_pages = (h.flags & kRegionHuge) != 0;
-    s->limit_bytes = signed_bytes(h.limit_bytes);
-    s->charged_bytes = signed_bytes(h.charged_bytes.load(std::memory_order_relaxed));
+    s->limit_bytes = signed_bytes(std::min(h.limit_bytes, map.geometry().region_bytes));
+    s->charged_bytes = at_most(h.charged_bytes, map.geometry().region_bytes);
     s->populated_bytes = s->charged_bytes;
     for_each_extent(map, [&](uint64_t chunk, ExtentWord word) { add_extent(map, chunk, word, s); });
     add_spilled(map, s);

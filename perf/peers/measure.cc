@@ -4,7 +4,9 @@
 #include "perf/support/crew.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <random>
 
 namespace peers {

@@ -42,12 +42,12 @@ bench-scaling: deps deps-peers
 	@$(MAKE) --no-print-directory -s page
 bench-results: deps deps-python deps-peers
 	@tests/install_packages $(PACKAGES_BENCH) fio
-	@$(MAKE) --no-print-directory -s all python $(PERF)/peers $(PERF)/scaling $(PERF)/bench
+	@$(MAKE) --no-print-directory -s all python $(PERF)/peers $(PERF)/scaling $(PERF)/bench $(PERF)/bench_spill
 	@$(MEASURE)
 	@$(MAKE) --no-print-directory -s page
 # Of all figures that are there: whole ones are published.
 page: deps-peers
-	@$(PYTHON) perf/results/report --figures $(FIGURES)$(if $(results_try),-try) $(if $(results_try),--to $(PERF)/try,--whole --to perf)
+	@$(PYTHON) perf/results/report --figures $(FIGURES)$(if $(results_try),-try --to $(PERF)/try, --whole --to perf)
 results: deps-peers
 	@$(PYTHON) perf/results/report --figures perf/results/figures.json --whole --to perf
 

@@ -9,7 +9,7 @@ def pyplot():
     import matplotlib
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "libcache"  # the same figures give the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"  # words stay words: a third of the bytes
+    matplotlib.rcParams["svg.fonttype"] = "none"  # words stay words
     import matplotlib.pyplot
     return matplotlib.pyplot
 

@@ -102,9 +102,9 @@ def scaling_rows(results):
 
 def spill_rows(results):
     for result in results:
+        if (result["row"], result["workload"]) in (("S1", "M"), ("S2", "C")):
+            continue  # beside the targets
         bound = 3.0 if result["row"] == "S3" else 0.9
-        if result["row"] == "S1" and result["workload"] == "M":
-            continue  # no row of the targets
         ours, floor = (median(result[who]) / 1e6 for who in ("libcache", "floor"))
         yield Row(result["row"], result["workload"], result["ratio"], bound,
                   f"{number(ours)} MB/s, fio {number(floor)} MB/s", True, " of fio")

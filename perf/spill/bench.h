@@ -15,6 +15,8 @@ namespace bench {
 
 // The folder of this run, which the server spills to as well.
 const std::string &spill_folder();
+// With --cold: before each read that is timed, nothing of the files is in the page cache.
+void before_reading();
 
 // A file without a name there, its space reserved as the server does it. Failures are std::runtime_error.
 class SpillFile {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_spill: takes the options of Google Benchmark and --folder=DIR, on the disk to be measured. The work is done by
+// bench_spill: takes the options of Google Benchmark, --folder=DIR, on the disk to be measured, and --cold: the page
+// cache is dropped before each read (by root). The work is done by
 // a child, so that whatever ends it leaves no server and no folder behind.
 #include "perf/bench/cache_store.h"
 #include "perf/spill/bench.h"
@@ -13,17 +14,28 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
+#include <unistd.h>
 
 namespace bench {
 namespace {
 
-std::string folder; // set before anything runs
+std::string folder; // set before anything runs, as the next one
+bool cold = false;
 
 } // namespace
 
 const std::string &spill_folder() {
     return folder;
+}
+
+void before_reading() {
+    if (!cold) return;
+    sync(); // what is not on the disk cannot be dropped
+    std::ofstream file("/proc/sys/vm/drop_caches");
+    file << "1" << std::flush;
+    if (!file) throw std::runtime_error("--cold: writing to /proc/sys/vm/drop_caches is not allowed; that takes root");
 }
 
 } // namespace bench
@@ -46,13 +58,15 @@ class OwnFolder {
     OwnFolder &operator=(const OwnFolder &) = delete;
 };
 
-// Takes --folder out of the arguments.
-std::string folder_option(int *argc, char **argv) {
+// Takes --folder and --cold out of the arguments.
+std::string own_options(int *argc, char **argv) {
     std::string folder = "/var/tmp";
     int kept = 1;
     for (int i = 1; i < *argc; ++i)
         if (strncmp(argv[i], "--folder=", 9) == 0)
             folder = argv[i] + 9;
+        else if (strcmp(argv[i], "--cold") == 0)
+            bench::cold = true;
         else
             argv[kept++] = argv[i];
     argv[ *argc = kept] = nullptr;
@@ -76,7 +90,7 @@ int run_benchmarks() {
 } // namespace
 
 int main(int argc, char **argv) {
-    const std::string where = folder_option(&argc, argv);
+    const std::string where = own_options(&argc, argv);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     try {

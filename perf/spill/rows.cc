@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSpilled = 256 << 20; // bytes of rows, about, of one cache
 constexpr size_t kGather = 64;
-constexpr size_t kWriteBlock = 1 << 20; // the spiller's buffers
+constexpr size_t kWriteBlock = 256 << 10; // the spiller's buffers
 constexpr unsigned kWriteDepth = 8;
 
 size_t rows_of(const Workload &w) {
@@ -137,6 +137,7 @@ void gather(benchmark::State &state, const Workload &w) {
     uint8_t found[kGather];
     size_t at = 0;
     for (auto _ : state) {
+        before_reading();
         const auto start = Clock::now();
         if (cache_gather(cache.handle(), &ids[at], kGather, 0, to.data(), w.row_bytes, found) != kGather)
             throw std::runtime_error(std::string("cache_gather: ") + cache_last_error());
@@ -174,6 +175,7 @@ void floor_gather(benchmark::State &state, const Workload &w) {
     std::vector<char> memory(kGather * images.bytes);
     PlainRing ring(kGather);
     for (auto _ : state) {
+        before_reading();
         const auto start = Clock::now();
         ring.run(false, images.file.fd(), memory.data(), kGather, images.bytes, [&](size_t) { return images.next(); });
         state.SetIterationTime(seconds_since(start));
@@ -185,6 +187,7 @@ void floor_preads(benchmark::State &state, const Workload &w) {
     Images images(w);
     std::vector<char> memory(kGather * images.bytes);
     for (auto _ : state) {
+        before_reading();
         const auto start = Clock::now();
         for (size_t i = 0; i < kGather; ++i)
             if (pread(images.file.fd(), &memory[i * images.bytes], images.bytes, static_cast<off_t>(images.next())) < 0)

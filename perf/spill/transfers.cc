@@ -89,6 +89,7 @@ void read_all(benchmark::State &state, Shape shape, Way way) {
     calls(true, file.fd(), memory.data(), shape, ascending(shape.blocks()));
     const std::vector<uint32_t> order = shuffled(shape.blocks());
     for (auto _ : state) {
+        before_reading();
         const auto start = Clock::now();
         way(false, file.fd(), memory.data(), shape, order);
         state.SetIterationTime(std::chrono::duration<double>(Clock::now() - start).count());

@@ -22,18 +22,18 @@ EMULATOR := /usr/bin/qemu-aarch64-static -L $(SYSROOT)
 ONLY ?=
 RUN_PROGRAMS = $(PYTHON) tests/run.py --no-pytest $(addprefix --only ,$(ONLY))
 
-.PHONY: deps-aarch64 aarch64 test-aarch64 tests-emulated test-large-pages
+.PHONY: deps-aarch64 aarch64 test-aarch64 tests-portable test-large-pages
 deps-aarch64:
 	@tests/install_packages $(PACKAGES_AARCH64)
 	@tests/aarch64/make_sysroot $(SYSROOT) $(SYSROOT_PACKAGES)
 
 aarch64: deps-aarch64
-	+@$(AARCH64_MAKE) all tests-emulated
+	+@$(AARCH64_MAKE) all tests-portable
 test-aarch64: aarch64
 	@LIBCACHE_TEST_EMULATOR='$(EMULATOR)' $(RUN_PROGRAMS) --build $(AARCH64) --watchdog 3600
 
 # All but the crash programs: what they look at, the order of steps and not of memory accesses, is no other there.
-tests-emulated: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(stress_tests) $(BIN)/cache_server \
+tests-portable: $(unit_tests) $(capi_c_tests) $(capi_cc_tests) $(installed_tests) $(stress_tests) $(BIN)/cache_server \
   $(TEST_SUPPORT)/check_region
 
 LARGE_PAGES := $(TEST_SUPPORT)/large_pages.so
@@ -41,5 +41,5 @@ $(LARGE_PAGES): tests/aarch64/large_pages.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -shared -o $@ $<
 test-large-pages: deps
-	+@$(MAKE) --no-print-directory -s tests $(LARGE_PAGES)
+	+@$(MAKE) --no-print-directory -s tests-portable $(LARGE_PAGES)
 	@LD_PRELOAD=$(abspath $(LARGE_PAGES)) $(RUN_PROGRAMS) --build $(BUILD)

@@ -321,6 +321,21 @@ Test(server, a_new_broker_wakes_writers_without_an_old_refusal) {
     close(fd);
 }
 
+Test(server, hangs_up_on_messages_of_another_protocol) {
+    Session s;
+    for (const bool greeted : {false, true}) {
+        uint64_t generation = 0;
+        const int fd = greeted ? welcomed(s, &generation) : raw_connect(s.server);
+        const auto m = message(greeted ? wire::Type::ServerInfo : wire::Type::Hello, 3);
+        m->header.magic ^= 1;
+        m->header.generation = generation;
+        cr_assert(send_all(fd, m.get(), sizeof *m));
+        cr_assert_null(reply(fd).get());
+        close(fd);
+    }
+    still_serves(s);
+}
+
 // The broker that did it died before it answered, and somebody made a cache of that name before the request came again.
 Test(server, a_destroy_that_comes_again_leaves_a_cache_made_since) {
     Session s;

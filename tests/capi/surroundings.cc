@@ -179,6 +179,7 @@ Test(surroundings, a_control_group_of_256_MiB_is_respected, .timeout = 120) {
         while ((result = rows::put(handle, id, 200'000)) == 0)
             ++id;
         cr_assert_eq(result, CACHE_EFULL, "row %lld: %s", (long long)id, cache_last_error());
+        cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_MEMORY}, "%s", cache_last_error());
         const cache_server_stats info = info_of(s);
         cr_assert_eq(info.generation, 1, "nobody was killed");
         cr_assert_gt(info.memory_used_bytes, int64_t(100 * MiB), "most of what may be used is");

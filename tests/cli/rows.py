@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """rows.py BUILD PORT SESSION CACHE ROWS ROW_BYTES LABEL [hold]: stores rows 0..ROWS-1 of ROW_BYTES bytes each through
-libcache.h. With `hold` it then prints a line and keeps the cache open until its stdin ends."""
+libcache.h. With `hold` it then prints a line and keeps the cache open until its stdin ends. $ROWS_SPILL_LIMIT is the
+limit in bytes of a cache that spills what is beyond."""
 import ctypes
+import os
 import sys
 
 UINT8 = 6  # CACHE_UINT8
@@ -34,7 +36,9 @@ def main(build, port, session, cache, rows, row_bytes, label, hold=""):
     client, handle = ctypes.c_void_p(), ctypes.c_void_p()
     options = ClientOptions(ctypes.sizeof(ClientOptions), int(port))
     check(library.cache_connect(ctypes.byref(options), ctypes.byref(client)))
-    cache_options = CacheOptions(ctypes.sizeof(CacheOptions), label=label.encode() or None)
+    limit = int(os.environ.get("ROWS_SPILL_LIMIT", 0))
+    cache_options = CacheOptions(ctypes.sizeof(CacheOptions), memory_limit_bytes=limit, spill=int(limit > 0),
+                                 label=label.encode() or None)
     check(library.cache_open(client, ctypes.c_uint32(int(session)), ctypes.c_uint32(int(cache)),
                              ctypes.byref(cache_options), ctypes.byref(handle)))
     shape = (ctypes.c_int64 * 1)(int(row_bytes))

@@ -53,6 +53,16 @@ static void run(void) {
     CHECK(print_all(client) >= 1);
 }
 
+#elif defined PAGE_cache_full_cause
+static void run(void) {
+    cache_options options = CACHE_OPTIONS_INIT;
+    options.memory_limit_bytes = (uint64_t)1 << 60;
+    cache *none;
+    const int rc = cache_open(client, session, 99, &options, &none);
+    CHECK(rc == CACHE_EFULL && cache_full_cause() == CACHE_FULL_SERVER && !is_full_for_good(rc));
+    CHECK(!is_full_for_good(0));
+}
+
 #elif defined PAGE_cache_server_info
 static void run(void) {
     CHECK(print_memory(client) == 0);

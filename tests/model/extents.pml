@@ -2,6 +2,8 @@
 // Extents through the ring, as core/store/writer*.cc and core/server/{extents,stock,recover}.cc pass them on: two threads
 // of one process place rows of one and two cells, the broker grants, offers again, revokes and cuts; the process may die
 // at any step, and the broker between any two of its own. One step here is one load, store or CAS of a shared word.
+// With STUBS the second thread spills: it places a stub in an extent that rows do not use up, submits the write, and
+// whichever thread finds it completed fills the stub in and publishes it, or gives it back when the write has failed.
 //
 // What is checked:
 //  * a row is written only to cells of an extent that is HELD by the writer, and never to cells cut off;
@@ -9,6 +11,7 @@
 //  * `used` in the region is what this process left there (else a put would fail with CACHE_ECORRUPT);
 //  * when all is done nothing is HELD any more: between rows + 1 and `current` somebody sees that it is his to seal;
 //  * nobody waits for ever: an answer that comes between the look at the ring and the wait ends the wait;
+//  * a stub is published when its row is in the file, never before, and its extent stays HELD until then;
 //  * after a death `used` and `rows` are those of the published rows, and nothing is HELD or GRANTED.
 //
 // Left out: columns, merging and making of runs, weak memory.
@@ -16,6 +19,10 @@
 // RUN    -DGRANTS=1
 // LONG   -DGRANTS=1 -DDEATH=1
 // LONG   -DGRANTS=1 -DBROKER_DEATHS=1
+// RUN    -DGRANTS=1 -DSTUBS=1
+// LONG   -DGRANTS=2 -DSTUBS=1
+// LONG   -DGRANTS=2 -DSTUBS=1 -DDEATH=1
+// LONG   -DGRANTS=1 -DSTUBS=1 -DBROKER_DEATHS=1
 // LONG   -DGRANTS=2
 // LONG   -DGRANTS=2 -DDEATH=1
 // BROKEN -DGRANTS=3 -DBUG_LOOK_BEFORE_COUNT  rows + 1 after the look at `current`
@@ -23,9 +30,16 @@
 // BROKEN -DBUG_REVOKE_BY_STORE               revoke_granted() without a CAS
 // BROKEN -DBUG_NO_MARGIN                     cut_held() down to `used` itself
 // BROKEN -DGRANTS=1 -DBROKER_DEATHS=1 -DBUG_WANT_FORGOTTEN     a new broker neither reads Slot::want nor wakes
+// BROKEN -DGRANTS=1 -DBUG_FUTEX_READ_LATE    the futex word is read when it was told what is wanted
+// BROKEN -DGRANTS=2 -DSTUBS=1 -DBUG_STUB_AT_ONCE         a stub is published when its write is submitted
+// BROKEN -DGRANTS=2 -DSTUBS=1 -DBUG_STUB_NOT_IN_FLIGHT   a stub does not count as in flight while its row is written
+// BROKEN -DGRANTS=2 -DSTUBS=1 -DBUG_STUB_KEPT            the stub of a write that failed is not given back
 // BROKEN -DGRANTS=1 -DDEATH=1 -DBUG_RECOVER_BY_COUNT           recovery believes the writer's `rows`
 #ifndef ROWS
 #define ROWS 1
+#endif
+#ifndef STUBS
+#define STUBS 0
 #endif
 #ifndef DEATH
 #define DEATH 0
@@ -53,16 +67,22 @@ byte ring_chunk[8]; byte ring_seq[8]; byte head = 0; byte tail = 0; // head: the
 byte want = 0;      // cells; 0: none
 byte futex = 0; bit refused = 0;
 
-bit mutex = 0; byte current = NONE; // from here on private to the process
+bit mutex = 0; byte current[2] = NONE; // from here on private to the process; current: for rows, for stubs
 Held H[EXTENTS];
 byte aside_chunk = NONE; byte aside_seq = 0;
+byte write_state = 0; byte write_of = NONE; byte write_at = 0; // of a row into the file: its stub
+#define SUBMITTED 1
+#define WRITTEN 2
+#define FAILED 3
 
 byte flying[6]; bit published[6]; bit gone[6]; bit first_of[6]; // ghosts, by cell
 bit dead = 0; byte finished = 0; byte grants = 0; byte broker_deaths = 0;
 bit waiting[2];
+bit in_file = 0;
 
 #define cell(chunk, at) ((chunk) * CELLS + (at))
 #define in_flight(o) (H[o].started - H[o].settled - (E[H[o].chunk].rows - H[o].rows_at_take))
+#define open_for_more(o) (current[0] == o || current[1] == o)
 #define room(o) (E[H[o].chunk].limit > H[o].used -> E[H[o].chunk].limit - H[o].used : 0)
 
 // A store into a cell of ours.
@@ -119,15 +139,68 @@ inline try_token(k, q, n) {
     fi
 }
 
+// count_row()
+inline count_row(o, at) {
+    published[cell(H[o].chunk, at)] = 1;
+#ifdef BUG_LOOK_BEFORE_COUNT
+    was_current = H[o].current;
+    atomic { flying[cell(H[o].chunk, at)] = 0; E[H[o].chunk].rows++ };
+#else
+    atomic { flying[cell(H[o].chunk, at)] = 0; E[H[o].chunk].rows++ };
+    was_current = H[o].current;
+#endif
+    if
+    :: !was_current ->
+       atomic { !mutex -> mutex = 1 }
+       if :: H[o].open && !open_for_more(o) && in_flight(o) == 0 -> seal(o) :: else fi;
+       mutex = 0
+    :: else
+    fi
+}
+inline give_back(o, at, n) {
+    atomic { !mutex -> mutex = 1 }
+    flying[cell(H[o].chunk, at)] = 0;
+    if
+    :: at + n == H[o].used ->
+       atomic { assert(E[H[o].chunk].used == H[o].used); E[H[o].chunk].used = at; H[o].used = at;
+                first_of[cell(H[o].chunk, at)] = 0 }
+    :: else // a hole, which stays a dead row
+    fi;
+    H[o].settled++;
+    if :: H[o].open && !open_for_more(o) && in_flight(o) == 0 -> seal(o) :: else fi;
+    mutex = 0
+}
+// Spiller: what has been written is published by whoever finds it so. Taken under the spiller's mutex.
+inline reap() {
+    if
+    :: atomic { write_state == WRITTEN -> write_state = 0; done_of = write_of; done_at = write_at };
+       write_cell(H[done_of].chunk, done_at); // fill_stub()
+#ifndef BUG_STUB_AT_ONCE
+       assert(in_file);
+       count_row(done_of, done_at)
+#endif
+    :: atomic { write_state == FAILED -> write_state = 0; done_of = write_of; done_at = write_at };
+#ifndef BUG_STUB_KEPT
+       give_back(done_of, done_at, 1)
+#endif
+    :: else
+    fi;
+    atomic { done_of = 0; done_at = 0; was_current = 0 }
+}
+
 proctype Thread(byte t) provided (!dead) {
-    byte row = 0, n, o, took, u, l, x, at, seen, other; bit fits, stale, was_current, lost;
-    n = t + 1;
+    byte row = 0, n, o, took, u, l, x, at, seen, other, lane, done_of = 0, done_at = 0; bit fits, stale, was_current, lost;
+    lane = (STUBS -> t : 0);
+    n = (STUBS -> 1 : t + 1);
     do
     :: row == ROWS -> break
     :: else ->
+#if STUBS
+       if :: t == 0 -> reap() :: else fi;
+#endif
        atomic { !mutex -> mutex = 1 }
-place: // Writer::place()
-       fits = 0; o = current;
+place: // Writer::place_in()
+       fits = 0; o = current[lane];
        if :: o == NONE -> goto take :: else fi;
 use:   // Writer::use()
        atomic { u = E[H[o].chunk].used; l = E[H[o].chunk].limit; assert(u == H[o].used) };
@@ -141,21 +214,37 @@ use:   // Writer::use()
           :: else -> goto use
           fi
        fi;
-       if :: !fits && o == current -> goto take :: else fi;
+       if :: !fits && o == current[lane] -> goto take :: else fi;
+#ifdef BUG_STUB_NOT_IN_FLIGHT
+       if :: fits && lane == 0 -> H[o].started++ :: else fi;
+#else
        if :: fits -> H[o].started++ :: else fi;
+#endif
        if
-       :: o != current ->
+       :: o != current[lane] ->
           other = o;
           if
-          :: current == NONE || room(o) > room(current) -> other = current; current = o
+          :: current[lane] == NONE || room(o) > room(current[lane]) -> other = current[lane]; current[lane] = o
           :: else
           fi;
-          H[current].current = 1;
+          H[current[lane]].current = 1;
           if :: other != NONE -> retire(other) :: else fi
        :: else
        fi;
        if :: !fits -> goto place :: else fi;
        mutex = 0;
+#if STUBS
+       if
+       :: lane == 1 ->
+#ifdef BUG_STUB_AT_ONCE
+          assert(in_file);
+          count_row(o, at);
+#endif
+          atomic { write_of = o; write_at = at; write_state = SUBMITTED }
+          goto next
+       :: else
+       fi;
+#endif
        // the copy
        write_cell(H[o].chunk, at);
        if :: n == 2 -> write_cell(H[o].chunk, at + 1) :: else fi;
@@ -165,53 +254,32 @@ use:   // Writer::use()
        :: lost = 1
        fi;
        if
-       :: !lost ->
-          published[cell(H[o].chunk, at)] = 1;
-          // count_row()
-#ifdef BUG_LOOK_BEFORE_COUNT
-          was_current = H[o].current;
-          atomic { flying[cell(H[o].chunk, at)] = 0; E[H[o].chunk].rows++ };
-#else
-          atomic { flying[cell(H[o].chunk, at)] = 0; E[H[o].chunk].rows++ };
-          was_current = H[o].current;
-#endif
-          if
-          :: !was_current ->
-             atomic { !mutex -> mutex = 1 }
-             if :: H[o].open && o != current && in_flight(o) == 0 -> seal(o) :: else fi;
-             mutex = 0
-          :: else
-          fi
-       :: else -> // give_back()
-          atomic { !mutex -> mutex = 1 }
-          flying[cell(H[o].chunk, at)] = 0;
-          if
-          :: at + n == H[o].used ->
-             atomic { assert(E[H[o].chunk].used == H[o].used); E[H[o].chunk].used = at; H[o].used = at;
-                      first_of[cell(H[o].chunk, at)] = 0 }
-          :: else // a hole, which stays a dead row
-          fi;
-          H[o].settled++;
-          if :: H[o].open && o != current && in_flight(o) == 0 -> seal(o) :: else fi;
-          mutex = 0
+       :: !lost -> count_row(o, at)
+       :: else -> give_back(o, at, n)
        fi;
 next:  skip;
        d_step { row++; u = 0; l = 0; x = 0; o = 0; at = 0; took = 0; seen = 0; other = 0; fits = 0; stale = 0; was_current = 0; lost = 0 }
     od;
+#if STUBS
+    write_state != SUBMITTED; // flush()
+    reap();
+#endif
     // the last one closes: seal_all()
     atomic { !mutex -> mutex = 1 }
     finished++;
     if
-    :: finished == 2 && current != NONE -> o = current; current = NONE; retire(o)
+    :: finished == 2 && current[0] != NONE -> o = current[0]; current[0] = NONE; retire(o)
+    :: else
+    fi;
+    if
+    :: finished == 2 && current[1] != NONE -> o = current[1]; current[1] = NONE; retire(o)
     :: else
     fi;
     mutex = 0;
     goto end;
 
 take:  // Writer::take(): what was set aside, then the ring
-#ifndef BUG_FUTEX_READ_LATE
        seen = futex;
-#endif
        took = NONE;
        if
        :: aside_chunk != NONE ->
@@ -226,12 +294,12 @@ take:  // Writer::take(): what was set aside, then the ring
           d_step { ring_chunk[tail % 8] = 0; ring_seq[tail % 8] = 0; tail++ }
        :: else -> break
        od;
-#ifdef BUG_FUTEX_READ_LATE
-       seen = futex;
-#endif
        if :: took != NONE -> o = took; goto use :: else fi;
        // wait_answer()
        want = n;
+#ifdef BUG_FUTEX_READ_LATE
+       seen = futex;
+#endif
        mutex = 0;
        waiting[t] = 1;
        futex != seen;
@@ -376,6 +444,16 @@ end:
         od
     }
 }
+
+#if STUBS
+active proctype Disk() provided (!dead) {
+end:
+    do
+    :: atomic { write_state == SUBMITTED -> in_file = 1; write_state = WRITTEN }
+    :: atomic { write_state == SUBMITTED -> write_state = FAILED }
+    od
+}
+#endif
 
 active proctype Judge() {
 end:

@@ -26,6 +26,8 @@
 // BROKEN -DDOUBLES=1 -DBUG_GROW_REPEATED  GROW(k) is not compared with the levels there are
 // BROKEN -DBROKER_DEATHS=1 -DBUG_LEFTOVER_TRUSTED           a new broker counts an INDEX extent that it finds
 // BROKEN -DREADERS=0 -DBROKER_DEATHS=1 -DSECOND_SLOT=0 -DREFUSALS=1 -DBUG_OLD_ANSWER  a new broker wakes over an old refusal
+// BROKEN -DREADERS=0 -DBROKER_DEATHS=1 -DBUG_WANT_FORGOTTEN  a new broker neither reads Slot::want nor wakes
+// BROKEN -DBUG_LOOK_LATE                  the futex word is read after the last look at the levels
 // BROKEN -DREADERS=0 -DBROKER_DEATHS=1 -DBUG_STRAY_THREAD   the dead broker's thread goes on
 #ifndef BROKER_DEATHS
 #define BROKER_DEATHS 0

@@ -68,6 +68,21 @@ class FakeBroker {
         if (random_() % 8 == 0) disturb();
     }
 
+    // Lends a fresh extent to slot `s`; its first chunk, Extents::kNone for want of room.
+    uint64_t lend_fresh(uint32_t s, uint64_t chunks) {
+        const uint64_t chunk = free_run(chunks);
+        if (chunk == Extents::kNone) return chunk;
+        if (!grants_[s].push({chunk, extents_.grant(chunk, chunks, s)})) test_die("the grant ring is full");
+        wake(s);
+        return chunk;
+    }
+
+    // Lends the room that is left in a sealed extent.
+    void lend_rest(uint32_t s, uint64_t chunk) {
+        if (!grants_[s].push({chunk, extents_.grant_sealed(chunk, s)})) test_die("the grant ring is full");
+        wake(s);
+    }
+
     // What is lent and not taken comes back, and what is sealed is trimmed: nothing may be HELD or GRANTED then.
     void settle() {
         for (const Extents::Head &head : extents_.heads()) {

@@ -179,6 +179,19 @@ Test(extents, a_grant_has_a_new_sequence_number_and_no_rows) {
     cr_assert(bump.used == 0 && bump.limit == 2 * kChunkUnits);
 }
 
+Test(extents, a_grant_believes_nothing_that_stands_in_a_free_one) {
+    Broker b(8 * MiB, false);
+    const uint64_t chunk = b.stock(4);
+    b.at(chunk).bump.store(Bump{100, 200}.pack());
+    for (AtomicU64 *word : {&b.at(chunk).rows, &b.at(chunk).bytes, &b.at(chunk).dead})
+        word->store(7);
+    b.extents.grant(chunk, 2, 1);
+    const Bump bump = b.extents.bump(chunk);
+    cr_assert(bump.used == 0 && bump.limit == 2 * kChunkUnits);
+    for (const AtomicU64 *word : {&b.at(chunk).rows, &b.at(chunk).bytes, &b.at(chunk).dead})
+        cr_assert_eq(word->load(), 0);
+}
+
 Test(extents, a_sealed_one_lent_again_keeps_its_rows) {
     Broker b(8 * MiB, false);
     const uint64_t chunk = b.stock(4);

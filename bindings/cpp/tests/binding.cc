@@ -263,6 +263,9 @@ Test(cpp, a_stream_is_appended_and_waited_for) {
     cr_assert(!build.done && build.next_id == 0);
     const int32_t value = 5;
     cr_assert_eq(place.rows.append({libcache::scalar(value)}).value(), 0);
+    cr_assert(place.rows.build_leave());
+    cr_assert(place.rows.append({libcache::scalar(value)}).error().is(Code::building));
+    cr_assert_eq(place.rows.build_begin()->next_id, 1);
     cr_assert_eq(place.rows.append({libcache::scalar(value)}).value(), 1);
     cr_assert(place.rows.build_done());
     cr_assert(place.rows.build_wait(std::chrono::seconds(60)));

@@ -104,10 +104,11 @@ def test_a_read_only_handle_never_writes(session):
 def test_a_full_cache_says_so_and_goes_on_reading(session):
     with session.open(1, limit_bytes=1 << 20) as cache:
         stored = 0
-        with pytest.raises(libcache.Full, match="."):
+        with pytest.raises(libcache.Full, match=".") as full:
             while True:
                 cache.put(stored, bytes(10_000))
                 stored += 1
+        assert full.value.cause == "size"
         assert stored > 10 and len(cache) == stored
         assert len(cache.get(stored - 1)[0]) == 10_000
 

@@ -71,6 +71,31 @@ def test_misses_of_a_batch_are_stored_also_when_one_of_them_fails(tmp_path, sess
     assert source.reads == 7
 
 
+class Reusing(Counted):
+    """Gives one and the same memory each time, or a few in turns."""
+
+    def __init__(self, rows, log, buffers):
+        super().__init__(rows, log)
+        self.buffers = torch.zeros(buffers, 3, 4)
+
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        buffer = self.buffers[index % len(self.buffers)]
+        return buffer.copy_(image), label
+
+
+@pytest.mark.parametrize("buffers", [1, 3])
+def test_a_source_that_uses_its_memory_again_is_cached_as_it_was(tmp_path, session, buffers):
+    """In a batch its samples are wrong, as without a cache, but never in the cache."""
+    cached = CachedDataset(Reusing(20, str(tmp_path / "reads"), buffers), session)
+    for _ in range(2):
+        for i in range(0, 20, 5):
+            cached.__getitems__(list(range(i, i + 5)))
+    assert all(row_is(cached[i], i) for i in range(20)) and len(cached.cache) == 20
+    reads = cached.dataset.reads
+    assert all(map(row_is, cached.__getitems__(range(20)), range(20))) and cached.dataset.reads == reads
+
+
 def test_transforms_are_applied_to_each_sample_of_a_batch(tmp_path, session):
     cached = CachedDataset(Counted(9, str(tmp_path / "reads")), session, target_transform=doubled,
                            sample_transform=lambda sample: sample[1])

@@ -211,7 +211,8 @@ def test_another_source_is_another_cache(tmp_path, session):
         CachedDataset(Counted(5, log, 1), mine)
 
 
-@pytest.mark.parametrize("key", ["图像数据集" * 40, "x" * 300, "ab" + "🎲" * 100, "\udc80\0" * 9, "中文"])
+@pytest.mark.parametrize("key", ["图像数据集" * 40, "x" * 300, "ab" + "🎲" * 100, "\udc80\0" * 9, "中文"],
+                         ids=["Chinese", "ASCII", "dice", "no UTF-8", "short"])
 def test_a_label_in_any_script_is_kept_as_far_as_it_goes(session, key):
     cached = CachedDataset(Listed([1]), session, key=key)
     (label,) = [info.label for info in session.caches()]

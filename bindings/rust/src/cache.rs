@@ -290,6 +290,12 @@ impl Cache {
         check(unsafe { sys::cache_build_done(self.raw()) }).map(drop)
     }
 
+    /// Stops building before the end: whoever begins next goes on where this process stopped.
+    pub fn build_leave(&self) -> Result<()> {
+        // SAFETY: an open handle.
+        check(unsafe { sys::cache_build_leave(self.raw()) }).map(drop)
+    }
+
     /// Waits until the build is done, for ever without a `timeout`.
     pub fn build_wait(&self, timeout: Option<Duration>) -> Result<()> {
         let ms = timeout.map_or(-1, crate::milliseconds);

@@ -209,6 +209,7 @@ extern "C" {
     pub fn cache_build_begin(handle: *mut cache, resume_at: *mut i64) -> c_int;
     pub fn cache_append(handle: *mut cache, columns: *const cache_column, n_columns: u32, row_id: *mut i64) -> c_int;
     pub fn cache_build_done(handle: *mut cache) -> c_int;
+    pub fn cache_build_leave(handle: *mut cache) -> c_int;
     pub fn cache_build_wait(handle: *mut cache, timeout_ms: i64) -> c_int;
 
     pub fn cache_strerror(code: c_int) -> *const c_char;

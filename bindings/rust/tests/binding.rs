@@ -255,6 +255,9 @@ fn a_stream_is_appended_and_waited_for() {
     let cache = place.session.open(1, &OpenOptions { build: true, ..Default::default() }).unwrap();
     assert_eq!(cache.build_begin(), Ok(Build::Append { next_id: 0 }));
     assert_eq!(cache.append(&[Input::scalar(&5i32)]), Ok(0));
+    cache.build_leave().unwrap();
+    assert!(matches!(cache.append(&[Input::scalar(&5i32)]), Err(Error::Building(_))));
+    assert_eq!(cache.build_begin(), Ok(Build::Append { next_id: 1 }));
     assert_eq!(cache.append(&[Input::scalar(&5i32)]), Ok(1));
     assert!(matches!(cache.build_wait(Some(Duration::from_millis(1))), Err(Error::Timeout(_))));
     cache.build_done().unwrap();

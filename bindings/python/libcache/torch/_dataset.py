@@ -18,8 +18,8 @@ from .._errors import Conflict, Error
 from .._fingerprint import fingerprint
 from .._link import Link, Opener
 from ._ring import pinning
-from ._samples import (batch_form, cutting_up, fill_batch, putting_together, same_columns, take_apart, taking_apart,
-                       to_text)
+from ._samples import (addresses, batch_form, cutting_up, fill_batch, putting_together, same_columns, take_apart,
+                       taking_apart, to_text)
 
 default_collate = torch.utils.data.default_collate
 _FORMAT = "libcache.torch sample 1"
@@ -74,6 +74,7 @@ class CachedDataset(torch.utils.data.Dataset):
         label = f"{type(dataset).__name__}, {len(dataset)} rows" + (f", key {key}" if key else "")
         self._link = Link(Opener(cache, self.fingerprint, label, len(dataset), port, limit_bytes), required, _workers)
         self._seen: set[int] = set()  # rows whose files were compared
+        self._one_by_one = False  # a source that uses the memory of its samples again
         self._know(None)
         if self._link.open(cache if isinstance(cache, Cache) else None) is not None:
             self._prepare()
@@ -166,7 +167,7 @@ class CachedDataset(torch.utils.data.Dataset):
         if index < 0 or cache is None:
             return sample
         if self._known is cache and self._checked:
-            self._store(index, sample, stamp)
+            self._link.put(index, self._row(*self._columns_of(sample), stamp))
             return sample
         try:
             self._know(cache)
@@ -180,15 +181,13 @@ class CachedDataset(torch.utils.data.Dataset):
         self._link.put(index, self._row(form, columns, stamp))
         return sample
 
-    def _store(self, index: int, sample: Any, stamp: Any = None) -> None:
-        """Into a cache whose form is known."""
+    def _columns_of(self, sample: Any) -> tuple[Any, list[Any]]:
+        """take_apart, if the form of the cache's rows is known."""
         try:
-            form, columns = self._form, self._split(sample)
+            columns = self._split(sample)
         except (TypeError, RuntimeError):
             columns = None
-        if columns is None:
-            form, columns = take_apart(sample)
-        self._link.put(index, self._row(form, columns, stamp))
+        return take_apart(sample) if columns is None else (self._form, columns)
 
     def _row(self, form: Any, columns: list[Any], stamp: Any) -> list[Any]:
         """The columns as they are stored. A row of another form than the cache's carries its own as a last column, and
@@ -269,7 +268,7 @@ class CachedDataset(torch.utils.data.Dataset):
         self._batch_where = None
         if self._form is not None:
             self._make, columns = putting_together(self._form)
-            self._split = taking_apart(self._form)
+            self._split, self._places_of = taking_apart(self._form) or (_no_columns, _no_columns)
             self._columns = max(1, columns + (self._files is not None))
             self._cut = cutting_up(self._form) if self._files is None else None
             self._batch_where = batch_form(self._form)
@@ -309,7 +308,9 @@ class CachedDataset(torch.utils.data.Dataset):
         except Error:
             return None  # lost meanwhile: who asks for a row will find out
         indices = ids.tolist()
-        return self._read_together(cache, indices) if hits == 0 and len(set(indices)) == len(indices) else None
+        if hits != 0 or len(set(indices)) < len(indices) or self._one_by_one or self._split is _no_columns:
+            return None
+        return self._read_together(indices)
 
     def _cut_block(self, cache: Cache, ids: np.ndarray) -> Optional[list[Any]]:
         """Hits of one shape are copied into one block of memory, and each sample is its own part of it."""
@@ -322,7 +323,7 @@ class CachedDataset(torch.utils.data.Dataset):
         self._cut = None  # rows differ in shape: to try it with each batch would be in vain
         return None
 
-    def _read_together(self, cache: Cache, indices: list[int]) -> list[Any]:
+    def _read_together(self, indices: list[int]) -> list[Any]:
         """Misses are stored after the last one was read: the source's code and ours do not drive each other out of the
         processor's caches with every row."""
         samples: list[Any] = []
@@ -330,15 +331,30 @@ class CachedDataset(torch.utils.data.Dataset):
             for index in indices:
                 samples.append(self.dataset[index])
         finally:
-            split, put = self._split, cache.put
-            for index, sample in zip(indices, samples):
-                try:
-                    put(index, *split(sample))
-                except (Error, TypeError, RuntimeError):  # another form; or the cache is lost, and this finds out
-                    self._store(index, sample)
-                    if not self._link.writing:
-                        break
+            rows, places = self._rows_of(samples)
+            if len(set(places)) < len(places):
+                self._one_by_one = True  # an array may have been written over by the next read: none of it is sure
+            else:
+                for index, row in zip(indices, rows):
+                    self._link.put(index, row)
         return samples
+
+    def _rows_of(self, samples: list[Any]) -> tuple[list[list[Any]], list[int]]:
+        """Samples as they are stored, and where their arrays lie."""
+        rows, places = [], []
+        split, places_of = self._split, self._places_of
+        for sample in samples:
+            try:
+                columns = split(sample)
+            except (TypeError, RuntimeError):
+                columns = None
+            if columns:
+                places += places_of(sample)
+            else:
+                columns = self._row(*take_apart(sample), None)
+                places += addresses(columns)
+            rows.append(columns)
+        return rows, list(filter(None, places))  # a tensor without numbers has no address
 
     def batch(self, indices: Sequence[int], pin_memory: bool = False) -> Any:
         """The samples of these indices as one batch, the same as default_collate makes of them. Columns of numbers are
@@ -371,8 +387,8 @@ class CachedDataset(torch.utils.data.Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is compiled: the copy finds the form in the cache."""
-        return {**self.__dict__, "_make": None, "_cut": None, "_split": _no_columns, "_find": None, "_known": None,
-                "_checked": False, "_columns": -1, "_seen": set()}
+        return {**self.__dict__, "_make": None, "_cut": None, "_split": _no_columns, "_places_of": _no_columns,
+                "_find": None, "_known": None, "_checked": False, "_columns": -1, "_seen": set()}
 
     def __repr__(self) -> str:
         return f"<libcache.torch.CachedDataset of {type(self.dataset).__name__}, {len(self)} rows, {self.cache!r}>"

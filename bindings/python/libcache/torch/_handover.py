@@ -2,8 +2,8 @@
 """Handover: batches that a worker has made, given to the trainer in memory that both have mapped.
 
 DataLoader's workers put each tensor into a file in /dev/shm, which containers keep small. Here the trainer owns a few
-memfds, the slots, that belong to no file system; a worker writes a batch's numbers into one, and says the rest through a
-pipe. A slot is free again when no tensor or array shows its memory any more.
+memfds, the slots, that belong to no mounted file system; a worker writes a batch's numbers into one, and says the rest
+through a pipe. A slot is free again when no tensor or array shows its memory any more.
 """
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Slots:
 
     def take(self) -> Optional[Slot]:
         """A slot that nobody uses. None: batches are sent through the pipe whole, since it is not known yet how large
-        they are, or because so many of them are kept."""
+        they are, because so many of them are kept, or because there is no memory or descriptor for one more."""
         while self._free:
             slot = self._free.popleft()
             if slot.place.bytes >= self.size:
@@ -72,8 +72,12 @@ class Slots:
             self._left += 1  # too small by now
         if self._left == 0 or self.size == 0:
             return None
+        try:
+            slot = Slot(self.size)
+        except OSError:
+            return None
         self._left -= 1
-        return Slot(self.size)
+        return slot
 
     def unpack(self, slot: Optional[Slot], handed: Handed) -> Any:
         """The batch. Its arrays and tensors are in the slot, which is in use for as long as they live."""

@@ -228,17 +228,23 @@ def _arrays_of_block(block: np.ndarray) -> Any:
     return block if block.ndim > 1 else [block[i, ...] for i in range(len(block))]
 
 
-def taking_apart(form: Form) -> Callable[[Any], Any]:
-    """A faster take_apart for samples of one form: a function that gives the columns, or None for any other sample. It
-    is compiled like putting_together, for forms of plain tensors, numbers, strings and bytes; None is said to all
-    samples of other forms. Raises TypeError or RuntimeError for tensors that NumPy cannot show."""
+_SHOWN = ".numpy()"
+
+
+def taking_apart(form: Form) -> Optional[tuple[Callable[[Any], Any], Callable[[Any], list[int]]]]:
+    """A faster take_apart for samples of one form: a function that gives the columns, or None for any other sample, and
+    one that gives the addresses of a sample's tensors. They are compiled like putting_together, for forms of plain
+    tensors, numbers, strings and bytes; there are none for others. The first one raises TypeError or RuntimeError for
+    tensors that NumPy cannot show."""
     names: dict[str, Any] = {"__builtins__": {}, "type": type, "len": len, "tuple": tuple, "list": list, "int": int,
                              "bool": bool, "float": float, "str": str, "bytes": bytes, "Tensor": torch.Tensor}
     checks: list[str] = []
     columns: list[str] = []
     if not _fast_checks(form, "s", names, checks, columns):
-        return lambda sample: None
-    return eval(f"lambda s: [{', '.join(columns)}] if {' and '.join(checks)} else None", names)  # noqa: S307
+        return None
+    split = f"lambda s: [{', '.join(columns)}] if {' and '.join(checks)} else None"
+    places = [column.replace(_SHOWN, ".data_ptr()") for column in columns if column.endswith(_SHOWN)]
+    return eval(split, names), eval(f"lambda s: [{', '.join(places)}]", names)  # noqa: S307
 
 
 def _fast_checks(form: Form, where: str, names: dict[str, Any], checks: list[str], columns: list[str]) -> bool:
@@ -249,7 +255,7 @@ def _fast_checks(form: Form, where: str, names: dict[str, Any], checks: list[str
     if kind == "tensor" and form[1] != "bfloat16" and not form[1].startswith("complex"):
         names["d_" + form[1]] = _TORCH_DTYPES[form[1]]
         checks.append(f"type({where}) is Tensor and {where}.dtype is d_{form[1]}")
-        columns.append(f"{where}.numpy()")  # fails on a device, sparse, with a gradient
+        columns.append(where + _SHOWN)  # fails on a device, sparse, with a gradient
         return True
     if kind in ("int", "bool", "float", "str", "bytes"):
         checks.append(f"type({where}) is {kind}" + (f" and {-2**63} <= {where} < {2**63}" if kind == "int" else ""))
@@ -287,6 +293,11 @@ def same_columns(a: list[Any], b: list[Any]) -> bool:
 
 def to_text(form: Form) -> str:
     return json.dumps(form, ensure_ascii=False, separators=(",", ":"))
+
+
+def addresses(columns: list[Any]) -> list[int]:
+    """Of the arrays among them."""
+    return [column.__array_interface__["data"][0] for column in columns if type(column) is np.ndarray and column.size]
 
 
 # ---- batches -------------------------------------------------------------------------------------------------------
