@@ -20,7 +20,7 @@ python_sources := $(wildcard $(addprefix bindings/python/,*.py pyproject.toml li
   libcache/*/*.py libcache/*/*/*.py src/*.c src/*.h))
 
 # setuptools copies and compiles what is newer; the log is shown when it fails.
-$(PYTHON_STAMP): $(python_sources) capi/libcache.h $(LIB)/libcache.so | deps-python
+$(PYTHON_STAMP): $(python_sources) capi/libcache.h capi/libcache.map $(LIB)/libcache.so | deps-python
 	@mkdir -p $(PYTHON_BUILD)
 	@cd bindings/python && { LIBCACHE_BUILD=$(abspath $(BUILD)) LIBCACHE_RPATH='$$ORIGIN/../../lib' \
 	  LIBCACHE_BUILD_TEMP=$(abspath $(OBJ))/python $(PYTHON) setup.py -q \

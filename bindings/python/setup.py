@@ -66,7 +66,11 @@ linking = {"libraries": ["cache"], "library_dirs": [str(lib)], "include_dirs": [
            "runtime_library_dirs": run_path(lib)}
 capi = build_capi.make_ffi(include / "libcache.h", **linking).distutils_extension(tmpdir=os.environ.get(
     "LIBCACHE_BUILD_TEMP", str(HERE / "build")))
-rows = Extension("libcache._rows", sources=["src/rows.c", "src/columns.c", "src/gather.c", "src/gatherer.c"], depends=["src/rows.h"],
+# What makes modules that were built before stale: other declarations, or other versions of the symbols
+interface = [str(file) for file in (include / "libcache.h", include / "libcache.map") if file.exists()]
+capi.depends = interface
+rows = Extension("libcache._rows", sources=["src/rows.c", "src/columns.c", "src/gather.c", "src/gatherer.c"],
+                 depends=["src/rows.h", *interface],
                  extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Wno-cast-function-type", "-O2"],
                  **{**linking, "include_dirs": [str(include), numpy.get_include()]})
 setup(ext_modules=[capi, rows])
