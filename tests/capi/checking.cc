@@ -141,6 +141,38 @@ Test(check, finds_nothing_while_writers_and_builders_work_and_die) {
     }
 }
 
+// Sums of what others write: two such words would overflow.
+Test(check, statistics_stay_possible_whatever_the_words_say) {
+    Session s(8 << 20);
+    for (int64_t id = 0, result = 0; result == 0; id++)
+        result = rows::put(s.rows, id, 500);
+    cache_server_stats server{};
+    server.size = sizeof server;
+    OK(cache_server_info(s.client, &server));
+    const Stopped stopped(server.broker_pid);
+    char *base = writable_region();
+    auto &header = *reinterpret_cast<RegionHeader *>(base);
+    auto *extents = reinterpret_cast<Extent *>(base + header.table_offset);
+    std::vector<std::pair<AtomicU64 *, uint64_t>> words = {{&header.charged_bytes, header.charged_bytes.load()}};
+    for (uint64_t chunk = 0; chunk < header.table_top.load();) {
+        Extent &extent = extents[chunk];
+        for (AtomicU64 *word : {&extent.rows, &extent.bytes, &extent.dead})
+            words.emplace_back(word, word->load());
+        chunk += std::max(1u, ExtentWord::unpack(extent.own.load()).len);
+    }
+    cr_assert_gt(words.size(), 6, "a full cache has but one extent");
+    for (const uint64_t wrong : {uint64_t(INT64_MAX), uint64_t(INT64_MIN), UINT64_MAX}) {
+        for (const auto &[word, right] : words)
+            word->store(wrong);
+        const cache_stats stats = s.stat();
+        const auto span = int64_t(header.region_bytes);
+        for (int64_t sum : {stats.rows_in_memory, stats.row_bytes, stats.dead_bytes, stats.charged_bytes})
+            cr_assert(sum >= 0 && sum <= span, "%ld in a region of %ld bytes", long(sum), long(span));
+    }
+    for (const auto &[word, right] : words)
+        word->store(right);
+}
+
 Test(check, refuses_unknown_flags_and_a_destroyed_cache) {
     Session s;
     OK(rows::put(s.rows, 1));

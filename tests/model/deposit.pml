@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deposit and restart, as core/server/{keeper,keeper_link,broker,connections,caches,requests}.cc and
 // core/client/connection.cc do it: a broker that dies between any two of its steps, its messages to the keeper that are
-// on their way then, requests that a new broker gets again, and clients that die meanwhile. One session with one cache,
-// and a second session that a client makes. The broker dies between two steps only: what it asks is answered by the keeper
-// in one step, though it may be dead by then.
+// on their way then, requests that a new broker gets again, and clients that die meanwhile. One cache name, and sessions
+// that clients make. The keeper does what it was told in one step, though who told it may be dead by then.
 //
 // What is checked:
 //  * no descriptor is lost: a LIVE cache, a connection that was welcomed and its pidfd are with the keeper;

@@ -3,8 +3,10 @@
 #include "core/store/check.h"
 
 #include "core/common/error.h"
+#include "core/store/audit.h"
 #include "tests/support/fake_broker.h"
 
+#include <algorithm>
 #include <atomic>
 #include <criterion/criterion.h>
 #include <functional>
@@ -156,4 +158,39 @@ Test(region_check, works_without_a_report) {
     cr_assert(f.right(nullptr));
     f.row(1).stride = 0;
     cr_assert_not(f.right(nullptr));
+}
+
+// What recovery of a dead writer goes by: its own count may be too high or too low.
+Test(audit, a_row_that_the_index_does_not_hold_is_dead) {
+    Filled f;
+    const uint64_t chunk = f.head(ExtentState::Sealed);
+    const uint32_t used = f.broker.extents().bump(chunk).used;
+    const auto audit = [&] {
+        return audit_extent(f.index, f.header(), f.map().chunk_address(chunk), f.map().chunk_offset(chunk), used);
+    };
+    const auto row_at = [&](uint32_t at) -> RowHeader & {
+        return *reinterpret_cast<RowHeader *>(f.map().chunk_address(chunk) + uint64_t{at} * kUnitBytes);
+    };
+    uint32_t first = used, last = 0; // live rows
+    for (uint32_t at = 0; at < used; at += row_at(at).stride) {
+        const bool table = row_at(at).layout == kLayoutRow; // its id is a number of another kind
+        if (table || f.index.find(row_at(at).row_id) != f.map().chunk_offset(chunk) + uint64_t{at} * kUnitBytes)
+            continue;
+        first = std::min(first, at);
+        last = at;
+    }
+    const ExtentAudit before = audit();
+    cr_assert(before.clear && before.rows > 2 && before.used == used);
+
+    f.entry(row_at(first).row_id).fetch_add(1); // elsewhere: a 0 would hide others of its window
+    const ExtentAudit without_first = audit();
+    cr_assert(without_first.clear && without_first.used == used);
+    cr_assert_eq(without_first.rows, before.rows - 1);
+    cr_assert_eq(without_first.dead_units, before.dead_units + row_at(first).stride);
+    cr_assert_lt(without_first.bytes, before.bytes);
+
+    f.entry(row_at(last).row_id).fetch_add(1);
+    const ExtentAudit without_both = audit();
+    cr_assert_leq(without_both.used, last, "what is dead at the end is free");
+    cr_assert_eq(without_both.rows, before.rows - 2);
 }
