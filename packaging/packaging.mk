@@ -32,7 +32,7 @@ INSTALL_RPATH ?= $$ORIGIN/$(shell realpath -m --relative-to=$(BINDIR) $(LIBDIR))
 
 INSTALL_HEADERS := capi/libcache.h $(wildcard bindings/cpp/libcache.hpp)
 INSTALL_PAGES := $(notdir $(wildcard man/*.[1-8]))
-INSTALL_DOCS := LICENSE CHANGELOG.md $(wildcard capi/examples/*.c)
+INSTALL_DOCS := LICENSE CHANGELOG.md $(wildcard capi/examples/*.c bindings/cpp/examples/*.cc)
 INSTALL_COMPLETED := cache_admin cache_perf cache_server dataset-cache
 
 # ---- install -----------------------------------------------------------------------------------------------------------

@@ -207,23 +207,30 @@ std::vector<std::string> the_server_options(Line &line, Command command) {
     return options;
 }
 
+// The parser takes any word for the value of an option that needs one: also the option behind a forgotten id.
+uint32_t the_id(const std::string &option, const std::string &text, int64_t lowest) {
+    if (text.starts_with('-') && !whole_number(text))
+        throw ArgumentError("Option " + option + " needs a " + (lowest == 0 ? "cache" : "session") + " id, not '" +
+                            text + "'; cache_admin --list_sessions shows them." + kSeeHelp);
+    return static_cast<uint32_t>(number_within("Option " + option, text, lowest, kHighestId));
+}
+
 std::vector<uint32_t> the_ids(Line &line) {
     std::vector<uint32_t> ids;
     for (const auto &text : line.values("--destroy_session")) {
         if (text.empty())
             throw ArgumentError("Option --destroy_session: it is given twice, or with an empty id." + kSeeHelp);
-        ids.push_back(static_cast<uint32_t>(number_within("Option --destroy_session", text, 1, kHighestId)));
+        ids.push_back(the_id("--destroy_session", text, 1));
     }
     const auto &cache = line.values("--destroy_cache");
     if (!cache.empty() && cache.size() != 2)
         throw ArgumentError("Option --destroy_cache needs two values, a session id and a cache id." + kSeeHelp);
     for (const auto &text : cache)
-        ids.push_back(
-            static_cast<uint32_t>(number_within("Option --destroy_cache", text, ids.empty() ? 1 : 0, kHighestId)));
+        ids.push_back(the_id("--destroy_cache", text, ids.empty() ? 1 : 0));
     const auto &checked = line.values("--check");
     if (checked == std::vector<std::string>{""}) return ids; // what the parser gives for no value
     for (const auto &text : checked)
-        ids.push_back(static_cast<uint32_t>(number_within("Option --check", text, ids.empty() ? 1 : 0, kHighestId)));
+        ids.push_back(the_id("--check", text, ids.empty() ? 1 : 0));
     return ids;
 }
 

@@ -13,9 +13,13 @@ const char *const kHelp =
                           [-s, --spilldir <folder>]       (default: no spilling)
                           [-l, --loglevel <level>]        (default 1; 0 debug, 1 info, 2 warning, 3 error, 4 exception)
                           [--backing <auto|huge|memfd>]   (default auto: huge pages where the kernel gives them)
-                          [--group <name>]                (its members may read too; with --group_write also write)
-                          [--headroom <MB>]               (memory to leave to others; default: 10 % of the limit)
-                          [--spill_limit <MB>]            (default: what the spill folder's disk has)
+                          [--group <name>]                (a group whose members may read too)
+                          [--group_write]                 (the members of the group may also put rows, and make
+                                                          sessions and caches)
+                          [--headroom <MB>]               (memory to leave to others; default: 10 % of what all caches
+                                                          may use, at least 2048, or a quarter of it if that is less)
+                          [--spill_limit <MB>]            (that all spill files together may take; default: what the
+                                                          spill folder's disk has)
                           [--idle_ttl <seconds>]          (drop caches that nobody has open; default 0: never)
     cache_admin --stop    [-h, --hostname <hostname>] [-p, --port <port>]
 

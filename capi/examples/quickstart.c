@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * quickstart: one row into a cache and out of it again.
- *     cache_admin --start && cc -std=c11 quickstart.c -lcache -o quickstart && ./quickstart */
+ *     cache_admin --start
+ *     cc -std=c11 quickstart.c $(pkg-config --cflags --libs libcache) -o quickstart && ./quickstart
+ * Where PREFIX is a place of your own: export PKG_CONFIG_PATH=$PREFIX/lib/pkgconfig, and add -Wl,-rpath,$PREFIX/lib. */
 #include <libcache.h>
 #include <stdio.h>
 

@@ -38,6 +38,13 @@ int open_message(uint32_t session_id, uint32_t cache_id, const cache_options *op
     open.flags = options->flags;
     open.spill = options->spill;
     open.limit_bytes = options->memory_limit_bytes;
+    // Row ids end there; beyond lie negative numbers that were cast. What is only more than fits is the server's to
+    // cut.
+    if (options->expected_rows > uint64_t{1} << 63)
+        return fail(CACHE_EINVAL,
+                    "cache_options.expected_rows %llu is more than the row ids 0..2^63-1 that there are; 0 means that "
+                    "it is not known",
+                    static_cast<unsigned long long>(options->expected_rows));
     open.expected_rows = options->expected_rows;
     if (int rc = copy_text(options->tag, open.tag, CACHE_MAX_TAG_BYTES + 1, "cache_options.tag", &open.has_tag);
         rc != 0)
@@ -220,7 +227,10 @@ libcache::SpilledImages &cache::images() {
 }
 
 int cache::gone() const {
-    return libcache::fail(CACHE_EGONE, "cache %u of session %u was destroyed", open->id.cache_id, open->id.session_id);
+    return libcache::fail(CACHE_EGONE,
+                          "cache %u of session %u was destroyed: close the handle and open the cache again, it will "
+                          "be empty",
+                          open->id.cache_id, open->id.session_id);
 }
 
 int cache::here(std::shared_ptr<libcache::Connection> *found) {

@@ -2,6 +2,7 @@
 #include "core/client/connection.h"
 
 #include "core/common/error.h"
+#include "core/control/paths.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -78,6 +79,10 @@ int Connection::no_server(int error) const {
     if (error == EACCES || error == EPERM)
         return fail(CACHE_EPERM, "not permitted to connect to %s: the server belongs to another user",
                     config_.socket_path.c_str());
+    const std::string folder = config_.socket_path.substr(0, config_.socket_path.rfind('/'));
+    if (const std::string missing = missing_above(folder); !missing.empty()) // --start would fail as well
+        return fail(CACHE_ESERVER, "Server on port %u is not reachable or has been shutdown already: %s", config_.port,
+                    missing.c_str());
     return fail(CACHE_ESERVER,
                 "Server on port %u is not reachable or has been shutdown already: connecting to %s: %s; start one with "
                 "cache_admin --start -p %u",

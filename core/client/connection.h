@@ -39,6 +39,7 @@ class Connection final : public BrokerLink {
 
     bool send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) override;
     bool alive() override;
+    unsigned port() const override { return config_.port; }
 
     // Waits until the server has closed the connection (cache_server_stop). 0 or CACHE_ETIMEOUT.
     int wait_closed(int64_t timeout_ns);

@@ -20,8 +20,23 @@ std::string socket_path(const std::string &folder, unsigned port) {
     return folder + "/cache_server." + std::to_string(port);
 }
 
+std::string missing_above(const std::string &folder) {
+    const char *given = getenv("LIBCACHE_DIR");
+    if (!given || folder != given) return "";
+    const size_t name = folder.find_last_not_of('/'); // "/a/b/" lies in "/a/", too
+    const size_t slash = name == std::string::npos ? name : folder.rfind('/', name);
+    struct stat status;
+    if (slash == std::string::npos || stat(folder.substr(0, slash + 1).c_str(), &status) == 0 || errno != ENOENT)
+        return "";
+    return "the folder " + folder +
+           " (LIBCACHE_DIR) does not exist, nor does the one above it: make it with mkdir -p " + folder +
+           ", or correct LIBCACHE_DIR";
+}
+
 int make_server_folder(const std::string &folder) {
     const char *path = folder.c_str();
+    if (const std::string missing = missing_above(folder); !missing.empty())
+        return fail(CACHE_EIO, "%s", missing.c_str());
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return fail(CACHE_EIO, "cannot make the folder %s for the server's socket: %s", path, strerror(errno));
     struct stat status;

@@ -9,6 +9,9 @@ namespace libcache {
 
 std::string server_folder(uid_t uid);                              // no check
 std::string socket_path(const std::string &folder, unsigned port); // <folder>/cache_server.<port>
+// Why no server can be made to run in the folder: it is where LIBCACHE_DIR says, and so is nothing above it. Empty:
+// other folders.
+std::string missing_above(const std::string &folder);
 // Makes the folder (0700) if it is missing; refuses one that is not a directory of this user. 0 or CACHE_E*.
 int make_server_folder(const std::string &folder);
 

@@ -44,14 +44,16 @@ void describe(CLI::App &app, ServerOptions *options, Words *words) {
     app.add_option("-m,--shared_memory_size", words->shared_memory,
                    "GB, for old scripts and without effect, as the log says: rows need no memory to travel through");
     app.add_option("--spill_limit", words->spill_limit,
-                   "MB that all spill files together may take (default: no limit)");
+                   "MB that all spill files together may take (default: what the spill folder's disk has)");
     app.add_option("--headroom", words->headroom,
-                   "MB of memory to leave to others (default 10 % of the limit, at least 2048 or a quarter of it)");
+                   "MB of memory to leave to others (default: 10 % of what all caches may use, at least 2048, or a "
+                   "quarter of it if that is less)");
     app.add_option("--idle_ttl", words->idle_ttl,
                    "Seconds after which a cache that nobody has open is dropped (default 0: never)");
     app.add_option("--backing", words->backing, "auto, huge or memfd: where the pages come from (default auto)");
-    app.add_option("--group", options->group, "A group whose members may read too; its pages are a sealed memfd");
-    app.add_flag("--group_write", options->group_write, "They may also write rows and make sessions");
+    app.add_option("--group", options->group, "A group whose members may read too; the pages are a sealed memfd then");
+    app.add_flag("--group_write", options->group_write,
+                 "The members of the group may also put rows, and make sessions and caches");
     for (CLI::Option *option : app.get_options())
         option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 }
@@ -171,7 +173,7 @@ bool parse_options(int argc, char **argv, ServerOptions *options, int *status) {
         *status = app.exit(e);
     } catch (const CLI::Error &e) {
         const std::string text = e.what();
-        fprintf(stderr, "cache_server: %s. Run cache_server --help for the options.\n",
+        fprintf(stderr, "cache_server: %s. See cache_admin --help, or cache_server --help, for the options.\n",
                 text.compare(0, 2, ": ") == 0 ? text.c_str() + 2 : text.c_str());
         *status = 1;
     }

@@ -29,6 +29,13 @@ template <size_t N> void copy_text(char (&to)[N], const char *from) {
 
 constexpr uint64_t kNewCacheBytes = 4 << 20;
 
+// The ids are the client's word for what it had open.
+int gone(uint32_t session_id, uint32_t cache_id) {
+    return fail(CACHE_EGONE,
+                "cache %u of session %u was destroyed: close the handle and open the cache again, it will be empty",
+                cache_id, session_id);
+}
+
 int check_session_name(const wire::Session &session) {
     if (!ended(session.name) || session.name[0] == 0)
         return fail(CACHE_EINVAL, "a session name has 1 to %u bytes", CACHE_MAX_NAME_BYTES);
@@ -227,7 +234,7 @@ bool Broker::attach(Connection &connection, const wire::Message &request) {
         return file && (spill_file || !region->spills());
     };
     if (!region || region->state() != CacheRegion::State::Live)
-        rc = fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(request.u.region.region_id));
+        rc = gone(request.u.region.session_id, request.u.region.cache_id);
     else if (!opened())
         rc = fail(CACHE_EIO, "the server cannot open the region again: %s", strerror(errno));
     if (rc == 0) {
@@ -244,9 +251,11 @@ bool Broker::lend_spill(Connection &connection, const wire::Message &request) {
     wire::Message answer{};
     CacheRegion *region = caches_->find(wish.region_id);
     SpillRun run{};
-    const int rc = !region || region->state() != CacheRegion::State::Live
-                       ? fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(wish.region_id))
-                       : region->lend_spill(connection.id, wish, &run);
+    const int rc =
+        !region || region->state() != CacheRegion::State::Live
+            ? fail(CACHE_EGONE, "the cache (region %llu) was destroyed: close the handle and open the cache again",
+                   big(wish.region_id))
+            : region->lend_spill(connection.id, wish, &run);
     if (rc == kSpillWait) return waiting_spills_.push_back({connection.id, wish.region_id, request}), true;
     answer.u.spill = wish;
     answer.u.spill.segment = run.segment;
@@ -284,8 +293,7 @@ int Broker::close(Connection &connection, const wire::Message &request) {
 int Broker::build(const Connection &connection, const wire::Message &request, wire::Message *answer) {
     const wire::Build &asked = request.u.build;
     CacheRegion *region = caches_->find(asked.region_id);
-    if (!region || region->state() != CacheRegion::State::Live)
-        return fail(CACHE_EGONE, "the cache (region %llu) was destroyed", big(asked.region_id));
+    if (!region || region->state() != CacheRegion::State::Live) return gone(asked.session_id, asked.cache_id);
     answer->u.build = asked;
     if (wire::Type(request.header.type) == wire::Type::BuildDone) return region->end_build(connection.id, asked.term);
     if (wire::Type(request.header.type) == wire::Type::BuildLeave)

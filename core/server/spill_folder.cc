@@ -49,6 +49,9 @@ std::string spill_folder_fault(const std::string &folder) {
     const std::string problem = "the spill folder " + folder + " is not writable: ";
     if (folder.empty() || folder[0] != '/') return problem + "it must be an absolute path";
     if (folder.size() >= 512) return problem + "its path is longer than 511 bytes";
+    struct stat status;
+    if (stat(folder.c_str(), &status) != 0 && errno == ENOENT)
+        return problem + "it does not exist; make it with mkdir -p " + folder;
     // Proved by making and removing a folder there, which also finds read-only file systems.
     std::string trial = folder + "/libcache-XXXXXX";
     if (mkdtemp(trial.data()) == nullptr) return problem + strerror(errno);

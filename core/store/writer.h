@@ -24,6 +24,7 @@ class BrokerLink {
     // not fit into the socket is dropped, the writer asks again. False: the server has gone.
     virtual bool send_want(uint64_t region_id, uint32_t slot, uint64_t epoch, Want want, int64_t row_id) = 0;
     virtual bool alive() = 0;
+    virtual unsigned port() const = 0; // for sentences
 };
 
 class Writer {
@@ -176,10 +177,17 @@ class Writer {
     };
     int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline);
     int wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline);
-    int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id, Deadline *deadline);
+    // What is asked of the broker, and for which row.
+    struct Need {
+        Want want;
+        int64_t row_id;
+        uint64_t row_bytes; // 0: a level
+    };
+    int wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, const Need &need, Deadline *deadline);
     int full_but_for_stubs(const Row &row) const;
-    int refused(Want want, Answer answer, uint32_t cause, int64_t row_id) const;
-    int still_ours() const;
+    int refused(const Need &need, Answer answer, uint32_t cause) const;
+    int still_ours(int64_t row_id) const;
+    long long named(int64_t row_id) const;
 };
 
 } // namespace libcache

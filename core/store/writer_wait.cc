@@ -18,21 +18,37 @@ unsigned long long big(uint64_t n) {
     return n;
 }
 
-// A refusal's cause, as the end of its sentence.
+// A refusal's cause and what to do about it, as the end of its sentence.
 const char *why_full(uint32_t cause) {
     switch (cause) {
-    case CACHE_FULL_SERVER: return "the server's caches together hold all that they may";
-    case CACHE_FULL_MEMORY: return "the machine or its cgroup has no more left than the server's headroom";
-    default: return "its limit leaves no more";
+    case CACHE_FULL_SERVER:
+        return "the server's caches together hold all that they may (--memory_cap_ratio): destroying one helps";
+    case CACHE_FULL_MEMORY:
+        return "the machine or its cgroup has no more left than the server's headroom (--headroom): freeing memory "
+               "helps";
+    default: return "its limit leaves no more: a larger memory limit helps";
     }
+}
+
+const char *or_spilling(const RegionHeader &header) {
+    return (header.flags & kRegionSpill) != 0 ? "" : ", or spilling";
 }
 
 } // namespace
 
+// The row's id for a sentence: one that is appended gets its own when it is published.
+long long Writer::named(int64_t row_id) const {
+    const bool appended = (header_->flags & kRegionBuild) != 0;
+    return appended ? static_cast<long long>(header_->next.load(std::memory_order_relaxed)) : row_id;
+}
+
 // 0, or why nothing will come any more.
-int Writer::still_ours() const {
+int Writer::still_ours(int64_t row_id) const {
     if (header_->state.load(std::memory_order_acquire) != static_cast<uint64_t>(CacheState::Live))
-        return fail(CACHE_EGONE, "cache %u of session %u was destroyed", header_->cache_id, header_->session_id);
+        return fail(CACHE_EGONE,
+                    "cache %u of session %u was destroyed: row %lld is not stored; close the handle and open the cache "
+                    "again, it will be empty",
+                    header_->cache_id, header_->session_id, named(row_id));
     const SlotWord owner = SlotWord::unpack(slot_->owner.load(std::memory_order_acquire));
     if (owner.state != SlotState::Active || owner.epoch != epoch_)
         return fail(CACHE_EGONE,
@@ -40,35 +56,40 @@ int Writer::still_ours() const {
                     "%u; open the cache again",
                     slot_number_, header_->cache_id, header_->session_id);
     if (!link_.alive())
-        return fail(CACHE_ESERVER, "the server has ended: rows of cache %u of session %u stay readable, no more fit",
-                    header_->cache_id, header_->session_id);
+        return fail(CACHE_ESERVER,
+                    "the server on port %u has ended: row %lld is not stored; rows of cache %u of session %u stay "
+                    "readable, no more fit; for more, start a server with cache_admin --start -p %u and connect anew",
+                    link_.port(), named(row_id), header_->cache_id, header_->session_id, link_.port());
     return 0;
 }
 
-int Writer::refused(Want want, Answer answer, uint32_t cause, int64_t row_id) const {
+int Writer::refused(const Need &need, Answer answer, uint32_t cause) const {
     const uint64_t in_use = header_->charged_bytes.load(std::memory_order_relaxed);
+    const long long row_id = named(need.row_id);
+    const Want want = need.want;
     if (answer.code == CACHE_EFULL && want.extent)
         return full_of(
             cause,
-            fail(CACHE_EFULL,
-                 "row %lld needs a run of %llu bytes, which cache %u of session %u has not left: %llu of its limit of "
-                 "%llu bytes are in use; %s",
-                 static_cast<long long>(row_id), big(uint64_t{want.chunks} * kChunkBytes), header_->cache_id,
-                 header_->session_id, big(in_use), big(header_->limit_bytes), why_full(cause)));
+            fail(
+                CACHE_EFULL,
+                "row %lld of %llu bytes does not fit in cache %u of session %u: %llu of its limit of %llu bytes are in "
+                "use (memory comes in pieces of %llu); %s%s",
+                row_id, big(need.row_bytes), header_->cache_id, header_->session_id, big(in_use),
+                big(header_->limit_bytes), big(kChunkBytes), why_full(cause), or_spilling(*header_)));
     if (answer.code == CACHE_EFULL)
         return full_of(cause,
                        fail(CACHE_EFULL,
-                            "no room for index level %u of cache %u of session %u: %llu of %llu bytes are in use; %s",
-                            want.levels, header_->cache_id, header_->session_id, big(in_use), big(header_->limit_bytes),
-                            why_full(cause)));
+                            "no room for index level %u of cache %u of session %u, which row %lld needs: %llu of its "
+                            "limit of %llu bytes are in use; %s",
+                            want.levels, header_->cache_id, header_->session_id, row_id, big(in_use),
+                            big(header_->limit_bytes), why_full(cause)));
     return fail(answer.code < 0 ? answer.code : CACHE_ECORRUPT,
                 "the server refused %s for row %lld of cache %u of session %u",
-                want.extent ? "memory" : "an index level", static_cast<long long>(row_id), header_->cache_id,
-                header_->session_id);
+                want.extent ? "memory" : "an index level", row_id, header_->cache_id, header_->session_id);
 }
 
-int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want want, int64_t row_id,
-                        Deadline *deadline) {
+int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, const Need &need, Deadline *deadline) {
+    const auto [want, row_id, row_bytes] = need;
     const int64_t now = now_ns();
     if (deadline->at_ns == 0) deadline->at_ns = now + deadline->timeout_ns;
     if (now >= deadline->at_ns)
@@ -85,13 +106,13 @@ int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, Want 
     futex_wait(&slot_->futex, seen, std::min(deadline->at_ns - now, kLookAtSocketEveryNs));
     lock.lock();
     // acq pairs with the broker's +1 rel: its answer and its grants were stored before
-    if (slot_->futex.load(std::memory_order_acquire) == seen) return still_ours();
+    if (slot_->futex.load(std::memory_order_acquire) == seen) return still_ours(row_id);
     const Answer answer = Answer::unpack(slot_->answer.load(std::memory_order_relaxed));
-    if (answer.code == 0) return still_ours();
+    if (answer.code == 0) return still_ours(row_id);
     // A refusal may be the answer to another thread's wish: of the other kind (chunks is 0 for a level), or larger.
-    if (want.extent ? answer.chunks == 0 || answer.chunks > want.chunks : answer.chunks != 0) return still_ours();
+    if (want.extent ? answer.chunks == 0 || answer.chunks > want.chunks : answer.chunks != 0) return still_ours(row_id);
     const uint64_t cause = slot_->full_cause.load(std::memory_order_relaxed);
-    return refused(want, answer, static_cast<uint32_t>(cause), row_id);
+    return refused(need, answer, static_cast<uint32_t>(cause));
 }
 
 // In a cache that spills: a row that would have to wait for memory goes to the file while an extent for stubs is under
@@ -106,37 +127,38 @@ int Writer::full_but_for_stubs(const Row &row) const {
 int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline) {
     const uint64_t bytes = uint64_t{units_of(row, 0)} * kUnitBytes;
     const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes), row.has_share()};
+    const Need need{want, row.row_id, row.bytes(0)};
     // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
     const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
     const bool full = known != 0 && want.chunks >= known;
     if (row.may_spill && (full || stub_ordered_)) return CACHE_EFULL; // each row that spills comes by here
-    if (int rc = still_ours(); rc != 0) return rc;
+    if (int rc = still_ours(row.row_id); rc != 0) return rc;
     if (stub_ordered_ && !row.has_share()) return full_but_for_stubs(row);
     if (row.has_share()) {
         const bool alone = rows_waiting_ == 0;
         stub_ordered_ = true;
-        int rc = wait_answer(lock, seen, want, row.row_id, deadline);
+        int rc = wait_answer(lock, seen, need, deadline);
         if (rc == CACHE_EFULL && !alone) return 0; // that may have been the answer to a row: ask again
         if (rc != 0) stub_ordered_ = false;
         return rc;
     }
     if (full) {
         const uint64_t cause = header_->refused_cause.load(std::memory_order_relaxed); // the hint's
-        return refused(want, {CACHE_EFULL, want.chunks}, static_cast<uint32_t>(cause), row.row_id);
+        return refused(need, {CACHE_EFULL, want.chunks}, static_cast<uint32_t>(cause));
     }
     rows_waiting_++;
-    const int rc = wait_answer(lock, seen, want, row.row_id, deadline);
+    const int rc = wait_answer(lock, seen, need, deadline);
     rows_waiting_--;
     return rc;
 }
 
 int Writer::wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline) {
     std::unique_lock lock(mutex_);
-    if (int rc = still_ours(); rc != 0) return rc;
+    if (int rc = still_ours(row_id); rc != 0) return rc;
     const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
     if (int rc = index_.refresh(); rc != 0) return rc; // a level that cannot be: nothing would come of waiting
     if (index_.known() > levels) return 0;             // it has come: look again
-    return wait_answer(lock, seen, Want{false, true, levels, 0}, row_id, deadline);
+    return wait_answer(lock, seen, {Want{false, true, levels, 0}, row_id, 0}, deadline);
 }
 
 } // namespace libcache

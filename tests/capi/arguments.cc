@@ -299,8 +299,13 @@ Test(open, refuses_what_it_cannot_do_and_says_what) {
     options.label = "not UTF-8: \xff\xfe";
     FAILS(cache_open(s.client, s.id, 2, &options, &handle), CACHE_EINVAL, "UTF-8");
     options = CACHE_OPTIONS_INIT;
-    options.expected_rows = UINT64_MAX;
-    cr_assert_leq(cache_open(s.client, s.id, 2, &options, &handle), 0); // a hint: taken or refused, no crash
+    options.expected_rows = UINT64_MAX - 2; // -3
+    FAILS(cache_open(s.client, s.id, 2, &options, &handle), CACHE_EINVAL, "expected_rows 18446744073709551613");
+    cr_assert_null(handle);
+    options.expected_rows = uint64_t{1} << 63; // a hint: cut to what the limit can hold
+    options.memory_limit_bytes = 8 << 20;
+    OK(cache_open(s.client, s.id, 2, &options, &handle));
+    cr_assert_leq(s.stat(handle).charged_bytes, 2 << 20, "an eighth of the limit, and what is lent ahead");
     OK(cache_close(handle));
 }
 

@@ -107,6 +107,38 @@ Test(budgets, no_limit_is_too_odd_for_a_sentence, .timeout = 60) {
     OK(cache_close(all));
 }
 
+Test(budgets, full_names_the_row_its_bytes_the_limit_and_what_helps, .timeout = 60) {
+    Session s;
+    cache *small = s.open(2, options_with_limit(MiB));
+    const int64_t rows = fill(small, 0, 3000);
+    for (int hinted = 0; hinted < 2; hinted++) { // by the server, then by the hint in the region
+        long long row = -1, bytes = 0;
+        FAILS(put_exactly(small, rows, 3000), CACHE_EFULL, "limit of 1048576 bytes", "a larger memory limit",
+              "or spilling");
+        cr_assert_eq(sscanf(cache_last_error(), "row %lld of %lld bytes", &row, &bytes), 2, "%s", cache_last_error());
+        cr_assert_eq(row, rows);
+        cr_assert(bytes >= 3000 && bytes < 3200, "a header and 3000 bytes: %s", cache_last_error());
+    }
+    OK(cache_close(small));
+}
+
+Test(budgets, full_names_an_appended_row_by_the_id_it_would_have_had, .timeout = 60) {
+    Session s;
+    cache_options options = options_with_limit(MiB);
+    options.flags = CACHE_BUILD;
+    cache *stream = s.open(2, options);
+    OK(cache_build_begin(stream));
+    const std::vector<char> zeros(3000);
+    const Bytes column(zeros.data(), zeros.size());
+    int64_t next = 0, id = 0;
+    int result;
+    while ((result = cache_append(stream, &column.column, 1, &id)) == 0)
+        next = id + 1;
+    cr_assert_eq(result, CACHE_EFULL);
+    FAILS(cache_append(stream, &column.column, 1, &id), CACHE_EFULL, "row " + std::to_string(next) + " of ");
+    OK(cache_close(stream));
+}
+
 // The largest row that fits, and one unit more.
 Test(budgets, one_row_less_one_byte_is_full_and_the_row_before_fits, .timeout = 60) {
     Session s;
@@ -266,6 +298,7 @@ Test(budgets, full_tells_the_caches_own_limit_from_the_servers, .timeout = 60) {
     cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SIZE}, "%s", cache_last_error());
     cr_assert_gt(fill(second, 0, 100'000), 50);
     cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SERVER}, "%s", cache_last_error());
+    FAILS(put_exactly(second, 999'999, 100'000), CACHE_EFULL, "row 999999", "--memory_cap_ratio", "or spilling");
     OK(cache_close(first));
     OK(cache_close(second));
 }

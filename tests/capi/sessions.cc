@@ -115,7 +115,7 @@ Test(session, destroyed_under_a_handle_is_egone_and_closes_well) {
     const int64_t shape = 8;
     column.shape = &shape;
     cache_reservation *reservation;
-    FAILS(rows::put(s.rows, 2), CACHE_EGONE, id.c_str());
+    FAILS(rows::put(s.rows, 2), CACHE_EGONE, id.c_str(), "open the cache again");
     FAILS(cache_reserve(s.rows, 2, &column, 1, &reservation), CACHE_EGONE, id.c_str());
     FAILS(cache_get(s.rows, 1, &view), CACHE_EGONE, id.c_str());
     FAILS(cache_get_batch(s.rows, &one, 1, &view), CACHE_EGONE, id.c_str());
@@ -350,12 +350,16 @@ Test(server, stopped_through_the_api_has_ended_when_the_call_returns) {
 Test(server, killed_with_its_keeper_is_eserver_for_writers_and_nothing_for_readers) {
     Session s;
     OK(rows::put(s.rows, 1));
+    const std::string port = std::to_string(info(s.client).port);
     test_server_kill(s.server, info(s.client).broker_pid);
     s.server = nullptr;
     int result = 0;
-    for (int64_t id = 2; result == 0; id++)
-        result = rows::put(s.rows, id, 20000); // what was granted still goes
+    int64_t next = 1;
+    while (result == 0)
+        result = rows::put(s.rows, ++next, 20000); // what was granted still goes
     cr_assert_eq(result, CACHE_ESERVER, "%d: %s", result, cache_last_error());
+    FAILS(rows::put(s.rows, next, 20000), CACHE_ESERVER, "row " + std::to_string(next) + " is not stored",
+          "cache_admin --start -p " + port);
     RIGHT(rows::check(s.rows, 1));
     uint32_t id;
     FAILS(cache_session_create(s.client, &id), CACHE_ESERVER);

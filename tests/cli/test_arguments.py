@@ -80,6 +80,27 @@ def test_help_prints_the_help_and_succeeds(sandbox):
     assert all(word in result.out for word in shown) and not any(word in result.out for word in hidden), result
 
 
+@pytest.mark.parametrize("words, option, what", [
+    (("-d", "-p", "47312"), "--destroy_session", "a session id"), (("--destroy_cache", "-p", "1"), "--destroy_cache", "a session id"),
+    (("--destroy_cache", "1", "-p"), "--destroy_cache", "a cache id")], ids=["-d", "session", "cache"])
+def test_an_option_in_the_place_of_an_id_is_told_from_a_bad_id(sandbox, words, option, what):
+    result = sandbox.admin(*words)
+    assert (result.status, result.out) == (1, ""), result
+    assert result.err.startswith(f"Option {option} needs {what}, not '-p'; cache_admin --list_sessions shows them."), result
+    assert "'x' is not a whole number" in sandbox.admin("-d", "x").err
+
+
+def test_admin_and_server_tell_the_same_of_an_option(sandbox):
+    def words_of(*program):
+        return " ".join(sandbox.command(*program, "--help").out.split())
+    admin, server = words_of(ADMIN), words_of(BUILD / "bin" / "cache_server")
+    for text in ("default: what the spill folder's disk has",
+                 "default: 10 % of what all caches may use, at least 2048, or a quarter of it if that is less",
+                 "a group whose members may read too", "The members of the group may also put rows, and make sessions and caches"):
+        assert text.lower() in admin.lower() and text.lower() in server.lower(), text
+    assert "[--group_write]" in admin
+
+
 def test_help_replaces_a_command_before_it(sandbox):
     assert sandbox.admin("--stop", "--help").status == 0
 

@@ -99,6 +99,22 @@ def test_a_spill_folder_that_cannot_be_used_is_refused(sandbox, folder):
     assert not sandbox.processes()
 
 
+def test_a_spill_folder_that_is_not_there_is_told_how_to_be_made(sandbox):
+    result = sandbox.admin("--start", "-s", "/path_that_does_not_exist")
+    assert "does not exist; make it with mkdir -p /path_that_does_not_exist. See cache_admin --help" in result.err, result
+
+
+def test_a_libcache_dir_below_nothing_is_named_by_client_and_server(sandbox):
+    nowhere = sandbox.folder / "no" / "where"
+    for command in ("--start", "--server_info", "-g"):
+        result = sandbox.admin(command, env={"LIBCACHE_DIR": str(nowhere)})
+        assert (result.status, result.out) == (1, ""), result
+        assert f"the folder {nowhere} (LIBCACHE_DIR) does not exist" in result.err, result
+        assert f"mkdir -p {nowhere}" in result.err and "cache_admin --start" not in result.err, result
+    result = sandbox.admin("--server_info", env={"LIBCACHE_DIR": str(nowhere.parent)})  # this one a server would make
+    assert f"cache_admin --start -p {sandbox.port}" in result.err, result
+
+
 def test_a_spill_folder_with_a_blank_in_its_name_is_good(sandbox):
     folder = sandbox.folder / "spilled rows"
     folder.mkdir()

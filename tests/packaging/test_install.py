@@ -44,7 +44,8 @@ def test_everything_a_user_needs_is_installed(prefix):
             f"lib/libcache.so.{VERSION}", "lib/libcache.so.1", "lib/libcache.so", "lib/pkgconfig/libcache.pc",
             "lib/cmake/libcache/libcache-config.cmake", "lib/cmake/libcache/libcache-config-version.cmake",
             "lib/systemd/user/cache_server.service", "share/bash-completion/completions/cache_admin",
-            "share/doc/libcache/LICENSE", "share/man/man7/libcache.7"} <= there
+            "share/doc/libcache/LICENSE", "share/doc/libcache/quickstart.c", "share/doc/libcache/fill_and_train.cc",
+            "share/man/man7/libcache.7"} <= there
     pages = {f"share/man/man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").iterdir()}
     assert pages <= there
     assert (prefix / "lib" / "libcache.so").resolve().name == f"libcache.so.{VERSION}"
@@ -122,6 +123,18 @@ def test_a_program_is_compiled_through_pkg_config(destination, prefix, compiler,
     must_run(*compiler, *strict, *flags(destination, "--cflags"), source, "-x", "none", "-o", program,
              *flags(destination, "--libs"), f"-Wl,-rpath,{prefix}/lib")
     assert run_with_server(prefix, server_folder, program) == f"libcache {VERSION}: row 42 is there\n"
+
+
+@needs("pkg-config", "gcc")
+def test_quickstart_is_built_as_its_head_says(destination, prefix, tmp_path, server_folder):
+    head = PROGRAM.read_text().partition("*/")[0]
+    compile_line = re.search(r"^ \*     (cc .*?) && \./quickstart", head, re.M)[1]
+    path, more = re.search(r"export (PKG_CONFIG_PATH=\S+), and add (-Wl,-rpath,\S+)\.", head).groups()
+    shutil.copy(prefix / "share" / "doc" / "libcache" / "quickstart.c", tmp_path)
+    # The sysroot stands for DESTDIR, which a user's PREFIX does not have.
+    environment = {"PREFIX": str(prefix), "PKG_CONFIG_SYSROOT_DIR": str(destination)}
+    must_run("sh", "-ec", f"export {path}; {compile_line} {more}", cwd=tmp_path, environment=environment)
+    assert "row 42: 2 columns" in run_with_server(prefix, server_folder, tmp_path / "quickstart")
 
 
 @needs("pkg-config", "g++")

@@ -23,6 +23,7 @@ class SilentLink : public BrokerLink {
   public:
     bool send_want(uint64_t, uint32_t, uint64_t, Want, int64_t) override { return true; }
     bool alive() override { return true; }
+    unsigned port() const override { return 0; }
 };
 
 class FakeBroker {

@@ -148,6 +148,15 @@ bool all_ended_well() {
     return well;
 }
 
+int train_on(const char *directory, int epochs, int processes) {
+    const std::vector<fs::path> files = files_of(directory);
+    Trainer trainer(files);
+    const int process = fork_others(processes);
+    for (int epoch = 1; epoch <= epochs; ++epoch)
+        trainer.run_epoch(epoch, files.size() * static_cast<size_t>(process) / static_cast<size_t>(processes));
+    return process != 0 || all_ended_well() ? 0 : 1;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -157,10 +166,10 @@ int main(int argc, char **argv) {
     }
     const int epochs = argc > 2 ? atoi(argv[2]) : 3;
     const int processes = argc > 3 ? atoi(argv[3]) : 1;
-    const std::vector<fs::path> files = files_of(argv[1]);
-    Trainer trainer(files);
-    const int process = fork_others(processes);
-    for (int epoch = 1; epoch <= epochs; ++epoch)
-        trainer.run_epoch(epoch, files.size() * static_cast<size_t>(process) / static_cast<size_t>(processes));
-    return process != 0 || all_ended_well() ? 0 : 1;
+    try {
+        return train_on(argv[1], epochs, processes);
+    } catch (const fs::filesystem_error &error) { // the directory, or a file that has gone meanwhile
+        fprintf(stderr, "%s: %s\n", error.path1().c_str(), error.code().message().c_str());
+        return 1;
+    }
 }

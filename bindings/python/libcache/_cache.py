@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional, Union
 
@@ -11,11 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import _rows
+from ._arguments import INT64_MAX, UINT32_MAX, UINT64_MAX, whole
 from ._build import Build, wait_for_build
 from ._capi import ffi, lib
 from ._client import Client, Session
 from ._columns import DTYPES, storable
 from ._errors import Gone, NotFound, check, last_message, make_error
+from ._notices import warn
 from ._structs import CacheStats, from_struct
 
 _rows.connect_python(make_error, storable)
@@ -42,13 +43,14 @@ class Cache(_rows.Rows):
                  tag: Optional[str] = None, label: Optional[str] = None, read_only: bool = False, create: bool = True,
                  spill: bool = False, build: bool = False) -> None:
         self.session = session
-        self.cache_id = cache_id
+        self.cache_id = whole("cache_id", cache_id, UINT32_MAX)
         self.tag = tag
         self._read_only = read_only
         self._closed = False
         flags = (lib.CACHE_READ_ONLY if read_only else 0) | (0 if create else lib.CACHE_NO_CREATE) | (
             lib.CACHE_BUILD if build else 0)
-        self._open(flags, limit_bytes, expected_rows, spill, label)
+        self._open(flags, whole("limit_bytes", limit_bytes, UINT64_MAX),
+                   whole("expected_rows", expected_rows, UINT64_MAX), spill, label)
 
     def _open(self, flags: int, limit_bytes: int = 0, expected_rows: int = 0, spill: bool = False,
               label: Optional[str] = None) -> None:
@@ -57,7 +59,7 @@ class Cache(_rows.Rows):
                                               int(spill), 0, *kept])
         out = ffi.new("cache **")
         if check(lib.cache_open(self.session.client._pointer(), self.session.id, self.cache_id, options, out)) == 1:
-            warnings.warn(last_message(), RuntimeWarning, stacklevel=4)
+            warn(last_message())
         self._adopt(int(ffi.cast("uintptr_t", out[0])))
 
     def _attach(self) -> None:
@@ -84,6 +86,7 @@ class Cache(_rows.Rows):
         """
         if not columns:
             raise TypeError("reserve(row_id, column, ...) takes at least one column")
+        row_id = whole("row_id", row_id, INT64_MAX)
         specs = [_column_spec(column, position) for position, column in enumerate(columns)]
         mapping = self._mapping()
         array, shapes = _column_structs(specs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from ._arguments import UINT32_MAX, whole
 from ._capi import ffi, lib
 from ._errors import NoSession, check
 from ._structs import CacheStats, ServerInfo, from_struct
@@ -45,6 +46,8 @@ class Client:
 
     def __init__(self, port: Optional[int] = None, *, socket_path: Optional[str] = None,
                  hostname: Optional[str] = None, timeout: float = 60.0) -> None:
+        if port:
+            port = whole("port", port, 65535, low=1025)
         self._options = (port, socket_path, hostname, timeout)
         self._closed = False
         self._handle: Any = None
@@ -80,6 +83,9 @@ class Client:
     def open_session(self, name: str, *, keep: bool = False) -> "Session":
         """The session of this name (1 to 63 bytes of UTF-8, no control characters), made by whoever asks first.
         keep=True, also from one that joins, holds for the session from then on: see create_session."""
+        if not isinstance(name, str):
+            raise TypeError(f"a session's name is a str, not {type(name).__name__} {name!r}; for a session's id: "
+                            f"session({name!r})")
         if keep:
             return self._session_with(name)
         out = ffi.new("uint32_t *")
@@ -95,8 +101,10 @@ class Client:
         return Session(self, out[0], name)
 
     def session(self, session_id: int) -> "Session":
-        """The session with this id, e.g. from `cache_admin -g`. Whether it exists shows when a cache is opened."""
-        return Session(self, session_id)
+        """The session with this id, 1..2^32-1, e.g. from `cache_admin -g`. Whether it exists shows when a cache is
+        opened. For one by its name: open_session."""
+        instead = f"; for a session's name: open_session({session_id!r})" if isinstance(session_id, str) else ""
+        return Session(self, whole("session_id", session_id, UINT32_MAX, low=1, instead=instead))
 
     def _entries(self) -> list[tuple[Listed, Optional[CacheStats]]]:
         entries: list[tuple[Listed, Optional[CacheStats]]] = []
@@ -191,7 +199,7 @@ class Session:
 
     def destroy_cache(self, cache_id: int) -> None:
         """Drops one cache: whoever uses it gets Gone; arrays stay readable. Raises NotFound."""
-        check(lib.cache_destroy(self.client._pointer(), self.id, cache_id))
+        check(lib.cache_destroy(self.client._pointer(), self.id, whole("cache_id", cache_id, UINT32_MAX)))
 
     def destroy(self) -> None:
         """Ends the session and its caches: whoever uses one gets Gone; arrays stay readable. Raises NoSession."""

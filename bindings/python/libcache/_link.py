@@ -6,21 +6,24 @@ import getpass
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
+from ._arguments import UINT32_MAX
 from ._cache import Cache
 from ._capi import lib
 from ._client import Client, Session
-from ._errors import Conflict, Error, Full, Gone, InvalidArgument, ServerGone
+from ._errors import Conflict, Error, Full, Gone, InvalidArgument, NoSession, NotSupported, ServerGone
+from ._notices import first_to_tell, lives, this_process, warn
 
 _START_SECONDS = 30  # for a server that another process is just starting
 _UNKNOWN_ROWS = 10_000  # an epoch's rows where nobody said how many there are
 _TRIED_IDS = 16      # cache ids tried when the first one has another tag
 _LABEL_BYTES = lib.CACHE_MAX_LABEL_BYTES
+_RETURN = "Return"   # the mark of having told that rows are read again
 _CUT = "…"           # ends a label that was cut
 
 
@@ -45,11 +48,24 @@ def connect_or_start(port: Optional[int]) -> Client:
     deadline = time.monotonic() + (_START_SECONDS if done.returncode else 1)
     while True:
         try:
-            return Client(port)
+            client = Client(port)
+            break
         except ServerGone as error:
             if time.monotonic() > deadline:
                 raise ServerGone(f"{error}; '{' '.join(words)}' said: {said}") from error
         time.sleep(0.02)
+    if done.returncode == 0:  # it stays when this process ends, which nobody would expect without a word
+        _tell_of_start(client)
+    return client
+
+
+def _tell_of_start(client: Client) -> None:
+    try:
+        info = client.server_info()
+    except Error:
+        return
+    print(f"libcache: started a server on port {info.port} (pid {info.keeper_pid}); cache_admin --stop -p {info.port} "
+          f"ends it", file=sys.stderr, flush=True)
 
 
 def _find_admin() -> Optional[str]:
@@ -65,17 +81,28 @@ def _find_admin() -> Optional[str]:
     return shutil.which("cache_admin")
 
 
-def default_session(client: Client) -> Session:
-    """The session that the environment names (LIBCACHE_SESSION, an id or a name, or SESSION_ID), else the user's."""
-    for name in ("LIBCACHE_SESSION", "SESSION_ID"):
-        value = os.environ.get(name)
+def chosen_session() -> tuple[str, Union[int, str]]:
+    """What names the session, and its id or name: LIBCACHE_SESSION (an id or a name) or SESSION_ID (an id), else the
+    user."""
+    for variable in ("LIBCACHE_SESSION", "SESSION_ID"):
+        value = os.environ.get(variable, "")
+        if value and (value.isdecimal() or variable == "SESSION_ID"):
+            return variable, _session_id(variable, value)
         if value:
-            return client.session(int(value)) if value.isdecimal() else client.open_session(value)
+            return variable, value
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = str(os.geteuid())
-    return client.open_session(user[:40])
+    return "the user", user[:40]
+
+
+def _session_id(variable: str, value: str) -> int:
+    if value.isdecimal() and 1 <= int(value) <= UINT32_MAX:
+        return int(value)
+    instead = "; for a session's name set LIBCACHE_SESSION" if variable == "SESSION_ID" else ""
+    raise InvalidArgument(f"{variable} is {value!r}: a session's id is a number in 1..{UINT32_MAX}, as cache_admin -g "
+                          f"gives it{instead}")
 
 
 def cut(label: str) -> str:
@@ -90,16 +117,31 @@ class Opener:
     """How to open a data set's cache: again in another process, or when it was lost. Pickles."""
 
     def __init__(self, cache: Any, tag: str, label: str, rows: int, port: Optional[int], limit_bytes: int,
-                 build: bool = False) -> None:
-        self.given, self.build = cache, build
+                 build: bool = False, spill: bool = False) -> None:
+        if not (cache is None or isinstance(cache, (Cache, Session))):
+            instead = {int: f"; for a session's id: Client().session({cache!r})",
+                       str: f"; for a session's name: Client().open_session({cache!r})"}.get(type(cache), "")
+            raise TypeError(f"cache is a Session, a Cache or None, not {type(cache).__name__} {cache!r}{instead}")
+        self.given, self.build, self.spill = cache, build, spill
         self.tag, self.label, self.rows, self.port, self.limit_bytes = tag, cut(label), rows, port, limit_bytes
 
     def __call__(self, start: bool = False) -> Cache:
         given = self.given
         if isinstance(given, Cache):
             return self._open(given.session, given.cache_id, given.tag)
-        session = given if isinstance(given, Session) else default_session(
-            connect_or_start(self.port) if start else Client(self.port))
+        if isinstance(given, Session):
+            return self._open_in(given)
+        by, name = chosen_session()  # before a server is started for nothing
+        client = connect_or_start(self.port) if start else Client(self.port)
+        try:
+            return self._open_in(client.session(name) if isinstance(name, int) else client.open_session(name))
+        except NoSession as error:
+            if not isinstance(name, int):
+                raise
+            raise NoSession(f"{by} names session {name}, which does not exist; unset it, or export one from "
+                            f"cache_admin -g") from error
+
+    def _open_in(self, session: Session) -> Cache:
         first = int(self.tag[:8], 16)
         for i in range(_TRIED_IDS):  # 32 bits of the tag name the cache; the whole tag decides
             try:
@@ -111,7 +153,7 @@ class Opener:
 
     def _open(self, session: Session, cache_id: int, tag: Optional[str]) -> Cache:
         return session.open(cache_id, limit_bytes=self.limit_bytes, expected_rows=self.rows, tag=tag, label=self.label,
-                            build=self.build)
+                            build=self.build, spill=self.spill)
 
 
 class Link:
@@ -126,6 +168,7 @@ class Link:
         self._cache: Optional[Cache] = None
         self.writing = False         # there is a cache, and no put failed
         self._pid = os.getpid()
+        self._owner = this_process()  # whose end ends the job that is warned once
         self._fresh = True           # no failure in this process yet
         self._first: Optional[int] = None  # the row at which the cache was lost
         self._asked = 0              # rows asked for since
@@ -134,7 +177,7 @@ class Link:
         """At the beginning: starts a server if need be."""
         try:
             self._use(cache or self._opener(start=True))
-        except (Conflict, InvalidArgument):
+        except (Conflict, InvalidArgument, NotSupported):
             raise  # waiting will not mend it
         except Error as error:
             self._lose(0, error)
@@ -146,12 +189,32 @@ class Link:
     def cache(self) -> Optional[Cache]:
         return self._cache
 
+    def look(self) -> None:
+        """Finds out whether the cache was destroyed, which a process whose workers read the rows does not notice, and
+        opens it again then."""
+        if self._cache is None or self._required:  # if it is required, the next read raises
+            return
+        try:
+            0 in self._cache  # noqa: B015 - raises
+        except Gone as error:
+            self._lose(0, error, reading=True)
+        except (Error, ValueError):
+            pass  # the next read tells; a handle that the user has closed
+
+    def found(self) -> Optional[Cache]:
+        """The cache, for who asks for the handle: one that was lost is tried again."""
+        self.look()
+        if self._cache is None:
+            self._try_again()
+        return self._cache
+
     def lost(self, error: Error) -> None:
         """For who uses the cache itself, and failed."""
         self._lose(0, error)
 
     def next_epoch(self) -> None:
         """For who knows when an epoch begins: tries again what was lost."""
+        self.look()
         if not self.writing:
             self._try_again()
 
@@ -186,13 +249,14 @@ class Link:
         if self._pid != os.getpid():
             self._pid, self._fresh = os.getpid(), True
         first_failure, self._fresh = self._fresh, False
-        had_cache = self._cache is not None
+        lost = self._cache
         self.writing, self._first, self._asked = False, index, 0
         if reading or isinstance(error, Gone):
             self._cache = None
         # Reads of a mapping that is there go on without a server. A forked worker has its parent's handle, which may
         # have been lost in an epoch before.
-        if had_cache and first_failure and not isinstance(error, Full) and self._try_again():
+        if lost is not None and first_failure and not isinstance(error, Full) and self._try_again():
+            self._tell_of_return(lost, error)
             return True
         self._warn(error)
         return False
@@ -213,26 +277,43 @@ class Link:
             return False
         return True
 
-    # ---- one warning per node: a file tells all processes of this user that it was given ---------------------------
+    # ---- one warning per node and job ------------------------------------------------------------------------------
 
     def _mark(self, kind: str) -> str:
         return os.path.join(server_folder(), f"warned.{self._opener.tag[:16]}.{kind}")
 
+    def _first_to_tell(self, kind: str, what: str = "") -> bool:
+        if not lives(self._owner):  # a copy that outlives the process that made it
+            self._owner = this_process()
+        return first_to_tell(self._mark(kind), self._owner, what)
+
     def _warn(self, error: Error) -> None:
-        try:
-            os.close(os.open(self._mark(type(error).__name__), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
+        if not self._first_to_tell(type(error).__name__):
             return
-        except OSError:
-            pass  # no folder, hence no way to tell the others
-        what = "is full: rows beyond it come from the source" if isinstance(error, Full) else \
-            "is not there: rows come from the source until it is back"
-        warnings.warn(f"the cache of {self._opener.label} {what}. {error}", RuntimeWarning, stacklevel=5)
+        if isinstance(error, Full):
+            what = "is full: rows beyond it come from the source"
+        elif isinstance(error, NoSession):
+            what = "cannot be opened: rows come from the source"
+        else:
+            what = "is not there: rows come from the source until it is back"
+        warn(f"the cache of {self._opener.label} {what}. {error}")
+
+    def _tell_of_return(self, lost: Cache, error: Error) -> None:
+        """Found again at once, but maybe empty: the source is read again, which takes its time."""
+        old, new = lost.session.id, self._cache.session.id  # type: ignore[union-attr]
+        if isinstance(error, ServerGone):
+            what = f"the server of session {old} has ended"
+        elif isinstance(error, Gone):
+            what = f"session {old} was destroyed" if old != new else f"cache {lost.cache_id} of session {old} was destroyed"
+        else:
+            return
+        if self._first_to_tell(_RETURN, str(new)):
+            warn(f"{what}: rows of {self._opener.label} are read again into session {new}")
 
     def _forget_warnings(self) -> None:
-        for cls in Error.__subclasses__():
+        for kind in (*(cls.__name__ for cls in Error.__subclasses__()), _RETURN):
             try:
-                os.unlink(self._mark(cls.__name__))
+                os.unlink(self._mark(kind))
             except OSError:
                 pass
 

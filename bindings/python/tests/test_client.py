@@ -163,3 +163,30 @@ def test_everything_public_is_documented():
                     assert inspect.getdoc(member), f"{name}.{key}"
     for name in ("get", "get_many", "gather", "contains", "put"):
         assert inspect.signature(getattr(libcache.Cache, name)) and len(getattr(libcache.Cache, name).__doc__) > 80
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda session: session.open(-1), r"cache_id -1 is not in 0\.\.4294967295"),
+    (lambda session: session.open(2**32), r"cache_id 4294967296 is not in 0\.\.4294967295"),
+    (lambda session: session.open(1, limit_bytes=-1), r"limit_bytes -1 is not in 0\.\."),
+    (lambda session: session.open(1, expected_rows=-3), r"expected_rows -3 is not in 0\.\."),
+    (lambda session: session.destroy_cache(-1), r"cache_id -1 is not in 0\.\.4294967295"),
+    (lambda session: session.open(1).reserve(2**63, b""), r"row_id 9223372036854775808 is not in 0\.\."),
+    (lambda session: session.client.session(-1), r"session_id -1 is not in 1\.\.4294967295"),
+    (lambda session: libcache.Client(-1), r"port -1 is not in 1025\.\.65535"),
+])
+def test_a_number_that_does_not_fit_is_refused_by_name(session, call, message):
+    with pytest.raises(libcache.InvalidArgument, match=message):
+        call(session)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda client: client.session("a"), r"not str 'a'; for a session's name: open_session\('a'\)"),
+    (lambda client: client.open_session(99999), r"not int 99999; for a session's id: session\(99999\)"),
+    (lambda client: client.open_session(None, keep=True), "a session's name is a str"),
+    (lambda client: client.session(1.5), "session_id is a whole number, not float 1.5"),
+    (lambda client: client.create_session().open("1"), "cache_id is a whole number, not str '1'"),
+])
+def test_an_argument_of_another_kind_is_refused_at_once(server, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(libcache.Client())

@@ -279,7 +279,7 @@ def test_the_environment_names_the_session(server, source, monkeypatch):
 def test_without_a_cache_it_is_the_source(no_server, tmp_path, monkeypatch):
     source = Counted(10, str(tmp_path / "reads"))
     monkeypatch.setenv("SESSION_ID", "4000000000")  # no session has this id
-    with pytest.warns(RuntimeWarning, match="not there"):
+    with pytest.warns(RuntimeWarning, match="cannot be opened"):
         cached = CachedDataset(source)
     for _ in range(2):
         assert [cached[i][1] for i in range(10)] == list(range(10))

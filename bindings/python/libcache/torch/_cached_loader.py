@@ -81,7 +81,7 @@ class CachedLoader:
     def __iter__(self) -> Iterator[Any]:
         self._rows.next_epoch()
         if self._plain.batch_sampler is not None:
-            if not self._own_collate and self._rows._batchable(self._rows.cache):
+            if not self._own_collate and self._rows._batchable(self._rows._link.cache):
                 return _GatheredEpoch(self)
             if self._plain.num_workers and not self._pinned:
                 return _MadeEpoch(self)
@@ -103,7 +103,7 @@ class CachedLoader:
 
     def _persistent_workers(self, seed: int) -> Misses:
         """Those of the last epoch, unless what they have is a cache that was lost, or they died."""
-        if self._misses is not None and (self._misses.broken or self._misses.cache is not self._rows.cache):
+        if self._misses is not None and (self._misses.broken or self._misses.cache is not self._rows._link.cache):
             self._misses.close()
             self._misses = None
         if self._misses is None:
@@ -191,7 +191,7 @@ class _GatheredEpoch(_Epoch):
             return
         batch = _Batch(self._loader._ids(indices))
         self._batches.append(batch)
-        cache = self._dataset.cache
+        cache = self._dataset._link.cache
         try:
             missing = batch.ids if cache is None else batch.ids[~cache.contains(batch.ids)]
             if not len(missing):
@@ -245,7 +245,7 @@ class _GatheredEpoch(_Epoch):
 
     def _gathered(self, batch: _Batch, given: dict[int, bytes]) -> Any:
         """The batch, if its rows are all in the cache by now; else None."""
-        cache = self._dataset.cache
+        cache = self._dataset._link.cache
         if given or not batch.reads or cache is None:
             return None
         try:

@@ -51,6 +51,8 @@ class CachedDataset(torch.utils.data.Dataset):
     required    True: a lost server, session or space raises; False: it is like never having had one. Rows that are
                 mapped go on to be read, others come from the source; one warning per node, the next epoch tries again
     limit_bytes, port  of the cache and of the server; 0 and None: the defaults
+    spill       True: rows that memory refuses go to disk; NotSupported if the server has no folder for them
+                (cache_admin --start -s <folder>)
 
     Samples are the caller's own: writing to one changes nobody else's. Errors of the source are passed on and not
     cached, a sample keeps its index. The first row is read twice: RandomSampleError if the two differ. Works with every
@@ -62,7 +64,7 @@ class CachedDataset(torch.utils.data.Dataset):
                  transform: Optional[Callable] = None, target_transform: Optional[Callable] = None,
                  sample_transform: Optional[Callable] = None, key: Optional[str] = None, verify: Optional[str] = None,
                  files: Optional[Callable[[int], str]] = None, required: bool = False, limit_bytes: int = 0,
-                 port: Optional[int] = None) -> None:
+                 spill: bool = False, port: Optional[int] = None) -> None:
         if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__getitem__"):
             raise TypeError(f"{type(dataset).__name__} has no __getitem__: only map-style data sets can be cached")
         if verify not in (None, "stat"):
@@ -72,7 +74,8 @@ class CachedDataset(torch.utils.data.Dataset):
         self._files = _files_of(dataset, files) if verify else None
         self.fingerprint = fingerprint((_FORMAT, bool(verify), dataset if key is None else ("key", key)), "dataset")
         label = f"{type(dataset).__name__}, {len(dataset)} rows" + (f", key {key}" if key else "")
-        self._link = Link(Opener(cache, self.fingerprint, label, len(dataset), port, limit_bytes), required, _workers)
+        self._link = Link(Opener(cache, self.fingerprint, label, len(dataset), port, limit_bytes, spill=spill),
+                          required, _workers)
         self._seen: set[int] = set()  # rows whose files were compared
         self._one_by_one = False  # a source that uses the memory of its samples again
         self._know(None)
@@ -82,6 +85,7 @@ class CachedDataset(torch.utils.data.Dataset):
     # ---- what a data set does --------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
+        self._link.look()  # a sampler asks at the beginning of each epoch, in the process whose workers read the rows
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
@@ -117,7 +121,7 @@ class CachedDataset(torch.utils.data.Dataset):
     @property
     def cache(self) -> Optional[Cache]:
         """The cache in use; None while it is lost."""
-        return self._link.cache
+        return self._link.found()
 
     @property
     def rows(self) -> "Rows":

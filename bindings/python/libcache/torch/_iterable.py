@@ -65,7 +65,7 @@ class CachedIterable(torch.utils.data.IterableDataset):
     @property
     def cache(self) -> Optional[Cache]:
         """The cache in use; None while it is lost."""
-        return self._link.cache
+        return self._link.found()
 
     def __iter__(self) -> Iterator[Any]:
         self._link.next_epoch()

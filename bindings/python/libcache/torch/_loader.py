@@ -75,7 +75,7 @@ class cached_loader:  # noqa: N801 - used like a function
     @property
     def cache(self) -> Optional[Cache]:
         """The cache in use; None while it is lost."""
-        return self._link.cache
+        return self._link.found()
 
     def __libcache_fingerprint__(self) -> Any:
         return self.decode  # where the bytes come from does not change what is made of them

@@ -35,7 +35,7 @@ class Misses:
     def __init__(self, dataset: Any, workers: int, context: Any, seed: int, init: Optional[Callable[[int], None]],
                  collate: Callable[[list[Any]], Any]) -> None:
         context = context or multiprocessing.get_context()
-        self.cache = dataset.cache  # which the workers start with
+        self.cache = dataset._link.cache  # which the workers start with
         self.broken = False  # a worker was killed: the others have ended, too
         self._pool = ProcessPoolExecutor(workers, context, _begin,
                                          (dataset, workers, context.Value("i", 0), seed, init, collate))
@@ -104,7 +104,8 @@ def _read_one(index: int) -> Any:
     except Exception:  # noqa: BLE001 - the source's own error, raised where the batch is asked for
         return ExceptionWrapper(where=_where)
     try:
-        if _dataset.cache is not None and index in _dataset.cache:
+        cache = _dataset._link.cache
+        if cache is not None and index in cache:
             return None
     except Error:
         pass  # lost in this moment

@@ -112,6 +112,7 @@ def _picture_apart(value: Any, where: str, columns: list[Any]) -> Form:
 
 # ---- and together again ----------------------------------------------------------------------------------------------
 
+_BUILTINS = {"__import__": __import__}  # which PyTorch needs in whatever frame first asks it for NumPy
 
 def putting_together(form: Form) -> tuple[Callable[[tuple], Any], int]:
     """(function that makes the sample of a row, number of columns it reads). The function is compiled: a row of two
@@ -125,7 +126,7 @@ def putting_together(form: Form) -> tuple[Callable[[tuple], Any], int]:
 class _Maker:
     def __init__(self) -> None:
         self.columns = 0
-        self.names: dict[str, Any] = {"__builtins__": {}, "int": int, "bool": bool, "float": float, "str": str,
+        self.names: dict[str, Any] = {"__builtins__": _BUILTINS, "int": int, "bool": bool, "float": float, "str": str,
                                       "from_numpy": torch.from_numpy}
 
     def _name(self, value: Any) -> str:
@@ -186,7 +187,7 @@ def cutting_up(form: Form) -> Optional[Callable[[list[np.ndarray]], list[Any]]]:
     sample = _cut_up(form, iterables)
     if sample is None or not iterables:
         return None
-    names = {"__builtins__": {}, "zip": zip, "tensors": _tensors_of_block, "arrays": _arrays_of_block}
+    names = {"__builtins__": _BUILTINS, "zip": zip, "tensors": _tensors_of_block, "arrays": _arrays_of_block}
     parts = "".join(f"v{i}, " for i in range(len(iterables)))
     return eval(f"lambda c: [{sample} for {parts} in zip({', '.join(iterables)})]", names)  # noqa: S307
 
@@ -236,7 +237,7 @@ def taking_apart(form: Form) -> Optional[tuple[Callable[[Any], Any], Callable[[A
     one that gives the addresses of a sample's tensors. They are compiled like putting_together, for forms of plain
     tensors, numbers, strings and bytes; there are none for others. The first one raises TypeError or RuntimeError for
     tensors that NumPy cannot show."""
-    names: dict[str, Any] = {"__builtins__": {}, "type": type, "len": len, "tuple": tuple, "list": list, "int": int,
+    names: dict[str, Any] = {"__builtins__": _BUILTINS, "type": type, "len": len, "tuple": tuple, "list": list, "int": int,
                              "bool": bool, "float": float, "str": str, "bytes": bytes, "Tensor": torch.Tensor}
     checks: list[str] = []
     columns: list[str] = []

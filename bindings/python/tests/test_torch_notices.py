@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What CachedDataset tells its user: of arguments that cannot be meant, of a server that it starts, of what is lost."""
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="no python3-torch (make deps-torch): CachedDataset is not tested")
+from torch.utils.data import DataLoader  # noqa: E402
+
+import libcache  # noqa: E402
+from libcache.torch import CachedDataset, CachedIterable, cached_loader  # noqa: E402
+from conftest import WATCHDOG  # noqa: E402
+from torch_sources import Counted, Listed, row_is  # noqa: E402
+
+ROWS = 20
+NO_SESSION = "4000000000"
+
+
+@pytest.fixture
+def source(tmp_path):
+    return Counted(ROWS, str(tmp_path / "reads"))
+
+
+def test_a_process_in_which_every_row_is_a_hit(session):
+    """PyTorch looks for NumPy when it is first needed, which is in a function that libcache compiled. A process of its
+    own, since in this one it has been found already."""
+    cached = CachedDataset(Listed([(torch.full((2, 2), i), i) for i in range(4)]), session, key="hits")
+    [cached[i] for i in range(4)]
+    program = (f"import torch, libcache\nfrom libcache.torch import CachedDataset\n"
+               f"class Sized(list):\n    def __getitem__(self, index): raise SystemExit('a miss')\n"
+               f"cached = CachedDataset(Sized([0] * 4), libcache.Client().session({session.id}), key='hits')\n"
+               f"print([int(cached[i][0].sum()) for i in range(4)])")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WATCHDOG)
+    assert done.stdout == "[0, 4, 8, 12]\n", done.stderr
+
+
+@pytest.mark.parametrize("cache, instead", [(1234, r"int 1234; for a session's id: Client\(\)\.session\(1234\)"),
+                                            ("x", r"str 'x'; for a session's name: Client\(\)\.open_session\('x'\)"),
+                                            ([], r"list \[\]$")])
+def test_what_is_no_cache_is_refused(server, source, cache, instead):
+    for make in (lambda: CachedDataset(source, cache), lambda: CachedIterable([1], cache, key="no cache"),
+                 lambda: cached_loader(cache)):
+        with pytest.raises(TypeError, match="cache is a Session, a Cache or None, not " + instead):
+            make()
+    assert source.reads == 0
+
+
+@pytest.mark.parametrize("variable, value, hint", [
+    ("SESSION_ID", "99999999999", "LIBCACHE_SESSION"), ("SESSION_ID", "-5", "LIBCACHE_SESSION"),
+    ("SESSION_ID", "abc", "LIBCACHE_SESSION"), ("SESSION_ID", "0", "LIBCACHE_SESSION"),
+    ("LIBCACHE_SESSION", "4294967296", "cache_admin -g")])
+def test_a_session_id_that_is_none_is_refused(no_server, source, monkeypatch, variable, value, hint):
+    """Before a server is started, which would stay."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(libcache.InvalidArgument, match=f"{variable} is '{value}'.*{hint}"):
+        CachedDataset(source)
+    with pytest.raises(libcache.ServerGone):
+        libcache.Client()
+
+
+def test_a_server_that_is_started_is_told_of(no_server, source, capfd):
+    CachedDataset(source)
+    info = libcache.Client().server_info()
+    assert capfd.readouterr().err == (f"libcache: started a server on port {info.port} (pid {info.keeper_pid}); "
+                                      f"cache_admin --stop -p {info.port} ends it\n")
+    CachedDataset(source)
+    assert capfd.readouterr().err == ""
+
+
+def told_by_a_job(job):
+    """What a process of its own is warned of in job()."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                job()
+            os.write(writer, "\n".join(str(warning.message) for warning in caught).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as file:
+        told = file.read()
+    os.waitpid(pid, 0)
+    return told
+
+
+def test_each_job_is_told_that_its_session_does_not_exist(server, source, monkeypatch):
+    monkeypatch.setenv("SESSION_ID", NO_SESSION)
+    for _ in range(3):
+        told = told_by_a_job(lambda: (CachedDataset(source), CachedDataset(source)))
+        assert told.count("\n") == 0, "one warning per job"
+        assert f"SESSION_ID names session {NO_SESSION}, which does not exist; unset it, or export one" in told
+        assert "until it is back" not in told  # it never will be
+    with pytest.raises(libcache.NoSession, match="SESSION_ID names"):
+        CachedDataset(source, required=True)
+
+
+def test_ranks_of_a_job_are_told_once(server, source, monkeypatch):
+    monkeypatch.setenv("SESSION_ID", NO_SESSION)
+
+    def job():
+        CachedDataset(source)
+        assert told_by_a_job(lambda: CachedDataset(source)) == ""
+    assert "SESSION_ID names" in told_by_a_job(job)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_session_that_is_destroyed_in_mid_epoch(server, source, workers, capfd):
+    """It is told where the rows go from then on, by whoever notices, and this process has the new cache at once."""
+    cached = CachedDataset(source)
+    loader = DataLoader(cached, batch_size=2, num_workers=workers)
+    old = cached.cache.session
+    said = f"session {old.id} was destroyed: rows of Counted, {ROWS} rows are read again into session "
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number, _ in enumerate(loader):
+            if number == 1:
+                old.destroy()
+        new = cached.cache.session
+        for _ in range(2):
+            assert len([batch for batch in loader]) == ROWS // 2
+    told = "".join(str(warning.message) for warning in caught) + capfd.readouterr().err
+    assert new.id != old.id and told.count(said + str(new.id)) == 1
+    assert cached.cache.session == new and len(cached.cache) == ROWS
+    new.destroy()
+
+
+def test_a_sampler_finds_out_for_a_process_that_reads_no_rows(server, source):
+    cached = CachedDataset(source)
+    cached.cache.session.destroy()
+    with pytest.warns(RuntimeWarning, match="was destroyed: rows of .* are read again"):
+        assert len(cached) == ROWS
+    assert row_is(cached[3], 3) and 3 in cached._link.cache
+    cached.cache.session.destroy()
+
+
+def test_a_lost_cache_is_none_and_comes_back(own_server, source):
+    cached = CachedDataset(source)
+    cached.cache.session.destroy()
+    own_server.stop()
+    with pytest.warns(RuntimeWarning, match="not there"):
+        assert cached.cache is None
+    own_server.start()
+    assert cached.cache is not None
+
+
+def test_rows_that_do_not_fit_go_to_disk_with_spill(no_server, source, tmp_path):
+    with pytest.raises(libcache.NotSupported, match="spill"):
+        CachedDataset(source, spill=True)  # the server that it starts has no folder for them
+    no_server.stop()
+    no_server.start("-s", tmp_path)
+    samples = [torch.full((10_000,), i, dtype=torch.int64) for i in range(50)]
+    cached = CachedDataset(Listed(samples), key="spill", limit_bytes=2 << 20, spill=True)
+    for _ in range(2):
+        assert all(bool((cached[i] == i).all()) for i in range(50))
+    cached.cache.flush()
+    assert len(cached.cache) == 50 and cached.cache.stat().rows_spilled > 0
+
+
+def test_warnings_show_the_line_of_the_program(session):
+    samples = [torch.zeros(10_000) for _ in range(100)]
+    small = CachedDataset(Listed(samples), session, key="lines", limit_bytes=2 << 20)
+    with pytest.warns(RuntimeWarning, match="limit") as other_limit:
+        CachedDataset(Listed(samples), session, key="lines", limit_bytes=4 << 20)
+    with pytest.warns(RuntimeWarning, match="is full") as full:
+        for _ in DataLoader(small, batch_size=10):
+            pass
+    assert [warning.filename for warning in (*other_limit, *full)] == [__file__] * 2
