@@ -22,6 +22,11 @@ def number_macros(text):
     return re.findall(r"^#define (CACHE_\w+) \d+u?\b", text, flags=re.MULTILINE)
 
 
+def numpy_macros(version):
+    """Names that the sources have from NumPy 1 and NumPy 2 calls otherwise, for setuptools."""
+    return [("NPY_NTYPES", "NPY_NTYPES_LEGACY")] if int(version.split(".")[0]) >= 2 else []
+
+
 def make_ffi(header, **linking):
     """The FFI object for setuptools. linking: libraries, library_dirs, include_dirs, runtime_library_dirs."""
     text = Path(header).read_text(encoding="utf-8")

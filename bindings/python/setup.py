@@ -71,6 +71,7 @@ interface = [str(file) for file in (include / "libcache.h", include / "libcache.
 capi.depends = interface
 rows = Extension("libcache._rows", sources=["src/rows.c", "src/columns.c", "src/gather.c", "src/gatherer.c"],
                  depends=["src/rows.h", *interface],
+                 define_macros=build_capi.numpy_macros(numpy.__version__),
                  extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Wno-cast-function-type", "-O2"],
                  **{**linking, "include_dirs": [str(include), numpy.get_include()]})
 setup(ext_modules=[capi, rows])

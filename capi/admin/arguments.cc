@@ -207,11 +207,11 @@ std::vector<std::string> the_server_options(Line &line, Command command) {
     return options;
 }
 
-// The parser takes any word for the value of an option that needs one: also the option behind a forgotten id.
+// The parser takes any word for the first value of an option that needs one: also an option behind a forgotten id.
 uint32_t the_id(const std::string &option, const std::string &text, int64_t lowest) {
     if (text.starts_with('-') && !whole_number(text))
-        throw ArgumentError("Option " + option + " needs a " + (lowest == 0 ? "cache" : "session") + " id, not '" +
-                            text + "'; cache_admin --list_sessions shows them." + kSeeHelp);
+        throw ArgumentError("Option " + option + " needs a session id, not '" + text +
+                            "'; cache_admin --list_sessions shows them." + kSeeHelp);
     return static_cast<uint32_t>(number_within("Option " + option, text, lowest, kHighestId));
 }
 

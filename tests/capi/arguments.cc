@@ -303,9 +303,11 @@ Test(open, refuses_what_it_cannot_do_and_says_what) {
     FAILS(cache_open(s.client, s.id, 2, &options, &handle), CACHE_EINVAL, "expected_rows 18446744073709551613");
     cr_assert_null(handle);
     options.expected_rows = uint64_t{1} << 63; // a hint: cut to what the limit can hold
-    options.memory_limit_bytes = 8 << 20;
+    options.memory_limit_bytes = 64 << 20;
     OK(cache_open(s.client, s.id, 2, &options, &handle));
-    cr_assert_leq(s.stat(handle).charged_bytes, 2 << 20, "an eighth of the limit, and what is lent ahead");
+    const int64_t charged = s.stat(handle).charged_bytes;
+    cr_assert(charged >= 8 << 20 && charged <= 16 << 20, "%lld is not an eighth of the limit, and what is lent ahead",
+              static_cast<long long>(charged));
     OK(cache_close(handle));
 }
 

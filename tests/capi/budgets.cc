@@ -127,10 +127,10 @@ Test(budgets, full_names_an_appended_row_by_the_id_it_would_have_had, .timeout =
     cache_options options = options_with_limit(MiB);
     options.flags = CACHE_BUILD;
     cache *stream = s.open(2, options);
-    OK(cache_build_begin(stream));
+    int64_t next = 0, id = 0;
+    OK(cache_build_begin(stream, &next));
     const std::vector<char> zeros(3000);
     const Bytes column(zeros.data(), zeros.size());
-    int64_t next = 0, id = 0;
     int result;
     while ((result = cache_append(stream, &column.column, 1, &id)) == 0)
         next = id + 1;

@@ -177,9 +177,11 @@ class Link:
         """At the beginning: starts a server if need be."""
         try:
             self._use(cache or self._opener(start=True))
-        except (Conflict, InvalidArgument, NotSupported):
+        except (Conflict, InvalidArgument):
             raise  # waiting will not mend it
         except Error as error:
+            if isinstance(error, NotSupported) and self._opener.spill:
+                raise  # nor this: the server has no folder
             self._lose(0, error)
         else:
             self._forget_warnings()
@@ -304,11 +306,11 @@ class Link:
         if isinstance(error, ServerGone):
             what = f"the server of session {old} has ended"
         elif isinstance(error, Gone):
-            what = f"session {old} was destroyed" if old != new else f"cache {lost.cache_id} of session {old} was destroyed"
+            what = f"{'' if old != new else f'cache {lost.cache_id} of '}session {old} was destroyed"
         else:
             return
         if self._first_to_tell(_RETURN, str(new)):
-            warn(f"{what}: rows of {self._opener.label} are read again into session {new}")
+            warn(f"{what}: rows are read again into session {new} (the cache of {self._opener.label})")
 
     def _forget_warnings(self) -> None:
         for kind in (*(cls.__name__ for cls in Error.__subclasses__()), _RETURN):

@@ -2,11 +2,14 @@
 """`pip install bindings/python` in a virtual environment against an installed libcache."""
 import importlib.util
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import BUILD, ROOT
@@ -48,6 +51,15 @@ def test_pip_installs_it_against_an_installed_libcache(server, prefix, tmp_path)
                "cache.put(1, b'here'); print(bytes(cache[1][0]), libcache.__file__); session.destroy()")
     assert said.startswith("b'here' " + str(tmp_path / "venv"))
     assert "Name: libcache-shm" in run(python, "-m", "pip", "show", "libcache-shm")
+
+
+def test_the_sources_know_both_generations_of_numpy():
+    """NumPy 2 has no NPY_NTYPES; its NPY_NTYPES_LEGACY is the same number. pip without a NumPy takes the newest one."""
+    define = runpy.run_path(str(PACKAGE / "build_capi.py"))["numpy_macros"]
+    assert define("1.24.2") == []
+    assert define("2.0.0rc1") == define("2.4.1") == [("NPY_NTYPES", "NPY_NTYPES_LEGACY")]
+    header = Path(np.get_include(), "numpy", "ndarraytypes.h").read_text(encoding="utf-8")  # of the NumPy at hand
+    assert re.search(rf"\b{dict(define(np.__version__)).get('NPY_NTYPES', 'NPY_NTYPES')}\b", header)
 
 
 def test_without_libcache_the_build_says_what_to_do(tmp_path):

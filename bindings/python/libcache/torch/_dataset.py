@@ -38,9 +38,10 @@ class CachedDataset(torch.utils.data.Dataset):
 
     dataset     any map-style data set. Its samples are made of tensors, arrays, numbers, str, bytes, None, PIL images,
                 tuples, lists, dicts and named tuples; anything else is a SampleError that names the field
-    cache       None: found by the fingerprint of `dataset`, in the session that $LIBCACHE_SESSION or $SESSION_ID names,
-                else one named after the user; a server is started if none runs. Or a libcache.Session, or a
-                libcache.Cache that is used for this data set alone
+    cache       None: found by the fingerprint of `dataset`, in the session that $LIBCACHE_SESSION (an id or a name) or
+                $SESSION_ID (an id) names, else one named after the user; a server is started if none runs, which
+                stderr tells, and stays until cache_admin --stop. Or a libcache.Session, or a libcache.Cache that is
+                used for this data set alone
     transform   applied after the cache, in each epoch anew, to the first element of a sample that is a tuple or list
                 (as torchvision's is), to the whole of any other
     target_transform  the same for the second element
@@ -49,7 +50,8 @@ class CachedDataset(torch.utils.data.Dataset):
     verify      "stat": a row whose source file has another size or time than when it was stored is read anew. The files
                 are those of dataset.samples, or what files(index) gives
     required    True: a lost server, session or space raises; False: it is like never having had one. Rows that are
-                mapped go on to be read, others come from the source; one warning per node, the next epoch tries again
+                mapped go on to be read, others come from the source; one warning per job and node, the next epoch tries
+                again
     limit_bytes, port  of the cache and of the server; 0 and None: the defaults
     spill       True: rows that memory refuses go to disk; NotSupported if the server has no folder for them
                 (cache_admin --start -s <folder>)

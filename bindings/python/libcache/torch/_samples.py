@@ -237,8 +237,9 @@ def taking_apart(form: Form) -> Optional[tuple[Callable[[Any], Any], Callable[[A
     one that gives the addresses of a sample's tensors. They are compiled like putting_together, for forms of plain
     tensors, numbers, strings and bytes; there are none for others. The first one raises TypeError or RuntimeError for
     tensors that NumPy cannot show."""
-    names: dict[str, Any] = {"__builtins__": _BUILTINS, "type": type, "len": len, "tuple": tuple, "list": list, "int": int,
-                             "bool": bool, "float": float, "str": str, "bytes": bytes, "Tensor": torch.Tensor}
+    names: dict[str, Any] = {"__builtins__": _BUILTINS, "type": type, "len": len, "tuple": tuple, "list": list,
+                             "int": int, "bool": bool, "float": float, "str": str, "bytes": bytes,
+                             "Tensor": torch.Tensor}
     checks: list[str] = []
     columns: list[str] = []
     if not _fast_checks(form, "s", names, checks, columns):
