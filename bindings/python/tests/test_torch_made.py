@@ -247,3 +247,15 @@ def test_slots_of_batches_that_grow(server):
     assert [tensor.tolist() for tensor in kept] == [[number] * 3 for number in range(4)]
     nowhere = slots.unpack(None, Handed(hand_over({"a": 1}, None).packed, None, 0))
     assert nowhere == {"a": 1}
+
+
+def test_a_worker_that_is_late_does_not_write_into_the_slot_of_the_next_epoch(server):
+    left = Slots(1, 4096).take()
+    late = left.place
+    del left  # its epoch was left
+    slots = Slots(1, 4096)
+    slot = slots.take()
+    assert slot.place.path == late.path
+    assert hand_over(torch.full((9,), 7), late).spans is None
+    assert bytes(slot.memory) == bytes(4096)
+    assert slots.unpack(slot, hand_over(torch.full((9,), 8), slot.place)).tolist() == [8] * 9

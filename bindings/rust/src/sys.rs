@@ -214,6 +214,7 @@ extern "C" {
 
     pub fn cache_strerror(code: c_int) -> *const c_char;
     pub fn cache_last_error() -> *const c_char;
+    pub fn cache_full_cause() -> u32;
     pub fn cache_version() -> *const c_char;
     pub fn cache_dtype_bytes(dtype: u32) -> usize;
 }

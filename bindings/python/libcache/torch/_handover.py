@@ -26,7 +26,7 @@ class Place(NamedTuple):
     """Of a slot, as a worker finds it."""
 
     path: str
-    serial: int  # tells slots apart that had the same path
+    inode: int  # tells slots apart that had the same path
     bytes: int
 
 
@@ -44,14 +44,12 @@ class Handed(NamedTuple):
 class Slot:
     """Memory of the trainer, for one batch at a time."""
 
-    _serials = itertools.count()
-
     def __init__(self, size: int) -> None:
         fd = os.memfd_create("libcache-batch", os.MFD_CLOEXEC)
         weakref.finalize(self, os.close, fd)
         os.ftruncate(fd, size)
         self.memory = mmap.mmap(fd, size)
-        self.place = Place(f"/proc/{os.getpid()}/fd/{fd}", next(self._serials), size)
+        self.place = Place(f"/proc/{os.getpid()}/fd/{fd}", os.fstat(fd).st_ino, size)
 
 
 class Slots:
@@ -99,7 +97,7 @@ class Slots:
 
 # ---- in a worker -----------------------------------------------------------------------------------------------------
 
-_mapped: dict[str, tuple[int, mmap.mmap]] = {}  # by path, with the serial
+_mapped: dict[str, tuple[int, mmap.mmap]] = {}  # by path, with the inode
 
 
 def hand_over(batch: Any, place: Optional[Place]) -> Handed:
@@ -119,17 +117,21 @@ def hand_over(batch: Any, place: Optional[Place]) -> Handed:
 
 
 def _memory(place: Place) -> Optional[mmap.mmap]:
-    serial, memory = _mapped.get(place.path, (-1, None))
-    if serial != place.serial:
+    inode, memory = _mapped.get(place.path, (-1, None))
+    if inode != place.inode:
         try:
             fd = os.open(place.path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:  # a trainer that forbids to look at it
+        except OSError:  # a trainer that forbids to look at it, or an epoch that was left
             return None
         try:
+            # The slots of an epoch that was left are gone while a worker may still be at its batches, and a slot of
+            # the next epoch may have the path: it must not get their rows.
+            if os.fstat(fd).st_ino != place.inode:
+                return None
             memory = mmap.mmap(fd, place.bytes)
         finally:
             os.close(fd)
-        _mapped[place.path] = place.serial, memory
+        _mapped[place.path] = place.inode, memory
     return memory
 
 
