@@ -68,7 +68,7 @@ class Writer {
         char byte;
         cr_assert_eq(read(said[0], &byte, 1), 1, "the writer ended");
         close(said[0]);
-        cr_assert_eq(s.stat().writers, 1);
+        cr_assert_geq(s.stat().writers, 1); // `then` may have begun another
     }
     Writer(const Writer &) = delete;
     Writer &operator=(const Writer &) = delete;
