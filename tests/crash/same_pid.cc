@@ -182,7 +182,7 @@ int lead_the_namespace(int rounds) {
 } // namespace
 
 int main(int argc, char **argv) {
-    const int rounds = argc > 1 ? atoi(argv[1]) : 24;
+    const int rounds = argc > 1 ? atoi(argv[1]) : 8;
     setenv("LIBCACHE_BUILD", test_build(), 1); // found by the /proc of now
     test_watchdog(280);
     const std::string map = "0 " + std::to_string(geteuid()) + " 1";
