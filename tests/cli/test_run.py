@@ -227,8 +227,13 @@ def test_a_signal_while_the_server_starts_ends_it_and_the_program_does_not_run(s
 
 def test_a_server_that_is_killed_does_not_end_the_program(sandbox):
     process = launch(sandbox, "sh", "-c", "echo ready; cat; exit 4", stdin=subprocess.PIPE)
-    for pid in sandbox.processes():
-        if b"cache_server" in command_line(pid):
+
+    def killed():  # again and again: the keeper may have started a new broker between two kills
+        servers = [pid for pid in sandbox.processes() if b"cache_server" in command_line(pid)]
+        for pid in servers:
             send(pid, signal.SIGKILL)
+        return not servers
+
+    wait_until(killed, "keeper and broker are dead")
     assert "server" in process.stderr.readline()
     assert ended(sandbox, process)[0] == 4
