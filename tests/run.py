@@ -226,7 +226,8 @@ def parse_arguments():
     parser.add_argument("--no-pytest", action="store_true", help="test programs only")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="programs whose name matches (repeatable)")
     parser.add_argument("--list", action="store_true", help="print the names of the programs and end")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: all CPUs)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() + 1,  # some of them wait more than they compute
+                        help="programs at a time (default: one more than CPUs)")
     parser.add_argument("--watchdog", type=int, default=300, help="seconds until a program is killed (default: 300)")
     return parser.parse_args()
 
