@@ -112,8 +112,8 @@ static bool is_my_group(gid_t group) {
 static bool admits_my_group(uid_t user, const std::string &socket_path) {
     const size_t slash = socket_path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : socket_path.substr(0, slash + 1);
-    struct stat in {
-    }, at{};
+    struct stat in {};
+    struct stat at {};
     return stat(folder.c_str(), &in) == 0 && in.st_uid == user && (in.st_mode & 0022) == 0 &&
            lstat(socket_path.c_str(), &at) == 0 && S_ISSOCK(at.st_mode) && at.st_uid == user &&
            (at.st_mode & 0060) == 0060 && is_my_group(at.st_gid);

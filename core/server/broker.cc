@@ -36,7 +36,6 @@ constexpr int64_t kCheckEvery = 2'000'000'000; // ns: the socket is back within 
 } // namespace
 
 // ---- start
-// -------------------------------------------------------------------------------------------------------------
 
 // R1 to R3: descriptors, server region, cache regions. The first broker finds none of the latter.
 int Broker::take_over() {
@@ -139,7 +138,6 @@ int Broker::run() {
 }
 
 // ---- loop
-// --------------------------------------------------------------------------------------------------------------
 
 void Broker::watch(int fd, uint64_t what, uint64_t id) {
     epoll_event event{};
@@ -280,7 +278,6 @@ void Broker::check_socket() {
 }
 
 // ---- end
-// ---------------------------------------------------------------------------------------------------------------
 
 // The name and the port go first, the connections last, with the keeper: who waits for its connection to end can
 // start another server at once.

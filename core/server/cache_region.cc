@@ -107,7 +107,6 @@ void CacheRegion::publish() {
 }
 
 // ---- writers
-// ----------------------------------------------------------------------------------------------------------
 
 const CacheRegion::Client *CacheRegion::find(uint64_t conn_id) const {
     for (const auto &[slot, client] : clients_)
@@ -265,7 +264,6 @@ void CacheRegion::wake_all() {
 }
 
 // ---- jobs
-// --------------------------------------------------------------------------------------------------------------
 
 void CacheRegion::submit(Work work, uint64_t chunk, uint64_t chunks, uint32_t slot, uint64_t epoch, uint32_t wish) {
     auto job = std::make_unique<Job>();
@@ -325,7 +323,6 @@ void CacheRegion::stocked(const Job &job) {
 }
 
 // ---- life
-// --------------------------------------------------------------------------------------------------------------
 
 void CacheRegion::tick() {
     if (state_ == State::Dying) return;

@@ -27,7 +27,6 @@ unsigned long long big(uint64_t n) {
 } // namespace
 
 // ---- sessions
-// ----------------------------------------------------------------------------------------------------------
 
 SessionEntry *Caches::free_session() {
     for (SessionEntry &entry : server_->session)
@@ -107,7 +106,6 @@ void Caches::bury_session(SessionEntry &entry) {
 }
 
 // ---- caches
-// ------------------------------------------------------------------------------------------------------------
 
 CacheRegion *Caches::find(Name name) const {
     const auto at = by_name_.find(name);
@@ -222,7 +220,6 @@ bool Caches::next(const Name *last, Listed *listed) const {
 }
 
 // ---- who has what open
-// ---------------------------------------------------------------------------------------------------
 
 void Caches::note_open(uint64_t conn_id, uint64_t region_id) {
     OpenEntry *unused = nullptr;
@@ -273,7 +270,6 @@ int64_t Caches::readers(uint64_t region_id) const {
 }
 
 // ---- events
-// --------------------------------------------------------------------------------------------------------------
 
 // A cache that was being made stands, or cannot.
 void Caches::settle(Cache &cache) {
@@ -335,7 +331,6 @@ bool Caches::restless() const {
 }
 
 // ---- a new broker
-// ----------------------------------------------------------------------------------------------------------
 
 void Caches::restore_cache(CacheEntry &entry) {
     const auto held = held_.find(entry.region_id);

@@ -121,7 +121,6 @@ bool Broker::handle_packet(Connection &connection, const wire::Message &message,
 }
 
 // ---- handshake
-// -----------------------------------------------------------------------------------------------------------
 
 // Answers with the reason if this peer may not speak.
 bool Broker::check_hello(Connection &connection, const wire::Message &message) {
@@ -236,7 +235,6 @@ bool Broker::welcome(Connection &connection) {
 }
 
 // ---- ends
-// ----------------------------------------------------------------------------------------------------------------
 
 bool Broker::has_slots(uint64_t conn_id) const {
     for (const CacheRegion *region : caches_->all())
@@ -294,7 +292,6 @@ void Broker::drop_idle() {
 }
 
 // ---- a new broker
-// ----------------------------------------------------------------------------------------------------------
 
 // R4: slots whose connection the keeper does not have. Their process is found by its number and start time.
 void Broker::find_lost_writers() {
@@ -356,7 +353,6 @@ bool Broker::resume(Connection &connection) {
 }
 
 // ---- sending
-// ---------------------------------------------------------------------------------------------------------------
 
 Io Broker::transmit(const Connection &connection, wire::Message *message, int fd, int second_fd) {
     wire::Header &header = message->header;

@@ -148,7 +148,6 @@ int Extents::load() {
 }
 
 // ---- words
-// ------------------------------------------------------------------------------------------------------------
 
 ExtentWord Extents::word(uint64_t chunk) const {
     const ExtentWord none{ExtentState::Empty, kNoSlot, 0, 0};
@@ -201,7 +200,6 @@ uint64_t Extents::set_run(uint64_t chunk, uint64_t chunks, ExtentState state) {
 }
 
 // ---- making pages and giving them back
-// ----------------------------------------------------------------------------------
 
 uint64_t Extents::find_free(uint64_t chunks) const {
     uint64_t best = kNone, best_len = ~uint64_t{0};
@@ -331,7 +329,6 @@ uint64_t Extents::can_give_back() const {
 }
 
 // ---- lending
-// ------------------------------------------------------------------------------------------------------------
 
 // The first `chunks` of a FREE run leave it; the rest's head stands, hidden until the caller stores the first word.
 void Extents::take_from_free(uint64_t chunk, uint64_t chunks) {

@@ -66,7 +66,6 @@ int CacheRegion::recover_extents(uint32_t slot) {
 }
 
 // ---- a new broker
-// --------------------------------------------------------------------------------------------------------
 
 int CacheRegion::restore() {
     if (int rc = map_.open(file_.get(), RegionAccess::Control); rc != 0) return rc;

@@ -82,7 +82,6 @@ bool Broker::handle_request(Connection &connection, const wire::Message &asked) 
 }
 
 // ---- sessions
-// ------------------------------------------------------------------------------------------------------------
 
 int Broker::session_request(const Connection &connection, const wire::Message &request, wire::Message *answer) {
     const Asker asker{connection.id, request.header.number};
@@ -109,7 +108,6 @@ int Broker::session_request(const Connection &connection, const wire::Message &r
 }
 
 // ---- opening
-// -------------------------------------------------------------------------------------------------------------
 
 int Broker::check_open(const wire::Message &request) const {
     const wire::Open &o = request.u.open;
@@ -221,7 +219,6 @@ void Broker::cache_made(CacheRegion &region, int result) {
 }
 
 // ---- writers
-// -------------------------------------------------------------------------------------------------------------
 
 bool Broker::attach(Connection &connection, const wire::Message &request) {
     wire::Message answer{};
@@ -320,7 +317,6 @@ int Broker::destroy(const Connection &connection, const wire::Message &request) 
 }
 
 // ---- what there is
-// -----------------------------------------------------------------------------------------------------
 
 void Broker::fill_entry(const Caches::Listed &listed, wire::Entry *entry) const {
     entry->session_id = listed.session_id;

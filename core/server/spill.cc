@@ -29,7 +29,6 @@ unsigned long long big(uint64_t n) {
 } // namespace
 
 // ---- lending
-// ------------------------------------------------------------------------------------------------------------
 
 int CacheRegion::lend_spill(uint64_t conn_id, const wire::Spill &wish, SpillRun *run) {
     if (!spill_)
@@ -159,7 +158,6 @@ int CacheRegion::refuse_spill(uint64_t needed) {
 }
 
 // ---- what the disk's thread brings back
-// ---------------------------------------------------------------------------------
 
 void CacheRegion::spill_done(const Job &job) {
     if (job.work == Work::Release) {
@@ -198,7 +196,6 @@ void CacheRegion::tick_spill() {
 }
 
 // ---- deaths
-// ---------------------------------------------------------------------------------------------------------------
 
 bool CacheRegion::holds_spill(uint32_t slot) {
     SpillSegments::Head head;
@@ -272,7 +269,6 @@ int CacheRegion::recover_spill(uint32_t slot) {
 }
 
 // ---- a new broker
-// --------------------------------------------------------------------------------------------------------
 
 int CacheRegion::load_spill() {
     const bool wanted = map_.geometry().spill_segments != 0;

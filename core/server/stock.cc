@@ -151,7 +151,6 @@ bool CacheRegion::offer(uint32_t slot, Client &client, uint64_t chunk, uint64_t 
 }
 
 // ---- wants
-// -------------------------------------------------------------------------------------------------------------
 
 bool CacheRegion::somebody_waits() const {
     return std::any_of(clients_.begin(), clients_.end(),

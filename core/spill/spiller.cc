@@ -127,7 +127,6 @@ int Spiller::start() {
 }
 
 // ---- one row
-// ------------------------------------------------------------------------------------------------------------
 
 // The stub's place and room in the file come before the bytes are written: that they are not to be had is this call's
 // error. (That the index has no room shows at publication only.)
@@ -234,7 +233,6 @@ int Spiller::write_large(std::unique_lock<std::mutex> &lock, const RowImage &ima
 }
 
 // ---- buffers
-// ------------------------------------------------------------------------------------------------------------
 
 // Until a buffer is free: what comes after it in a call need not let go of the mutex any more. And memory for one more
 // row's books, so that none is left half begun.
@@ -413,7 +411,6 @@ void Spiller::fail_row(const Flight &flight, int code) {
 }
 
 // ---- what later calls do
-// ---------------------------------------------------------------------------------------------------------------
 
 bool Spiller::writes(int64_t row_id) {
     const KeepError keep; // failures are flush()'s to tell
