@@ -86,7 +86,8 @@ deps-dev: deps
 	@tests/install_packages $(PACKAGES_DEV)
 
 demo: deps
-	@$(MAKE) --no-print-directory -s all
+	@echo 'building some 80 files, a minute or a few'
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@$(BIN)/mnist_demo
 
 test: deps deps-python deps-packaging
