@@ -126,7 +126,7 @@ int gather_one(cache &handle, const FoundRow &found, int64_t row_id, uint32_t co
 void prefetch_bytes(const char *row) {
     // The first kilobyte: what follows, the processor's own prefetcher has seen coming by then
     for (uint64_t at = 2 * kCacheLine; at < 1024; at += kCacheLine)
-        __builtin_prefetch(row + at);
+        prefetch_to_read(row + at);
 }
 
 } // namespace

@@ -121,17 +121,19 @@ void copy_columns(const Writer::Place &place, const RowLayout &row, const cache_
 // hand. False: nothing was done.
 bool put_usual(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, int *result) {
     Region &region = *handle.region;
-    const Index::DenseStart start = region.index.dense_start();
-    if (!start.covers(row_id)) return false;
-    start.prefetch_for_insert(row_id); // of shuffled ids, a line in memory: it comes while all else is looked at
     WriterUse *const use = handle.writer_if_any();
-    if (use == nullptr || (use->spiller && use->spiller->busy()) || columns == nullptr || !handle.live() ||
+    if (use == nullptr) return false;
+    const Index::DenseStart start = use->writer->dense_start();
+    if (!start.covers(row_id)) return false;
+    start.prefetch_for_insert(row_id); // of shuffled ids, a line in memory: it comes while all else is done
+    if ((use->spiller && use->spiller->busy()) || columns == nullptr || !handle.live() ||
         (handle.flags & CACHE_READ_ONLY) != 0 || (handle.header()->flags & kRegionBuild) != 0)
         return false;
     uint32_t number = 0;
     const Layout *const layout = region.layouts.last_found(&number);
     if (layout == nullptr || !layout->matches(columns, n_columns) || !has_data(columns, n_columns)) return false;
-    if (Index::offset_in(start.entries[row_id]) != 0) return false;
+    // Mostly the row is new, and publishing it finds out if it is not: to look would be to wait for that line now.
+    if (use->writer->meets_repeats() && Index::offset_in(start.entries[row_id]) != 0) return false;
     Writer::Place place;
     place.timeout_ns = handle.config.timeout_ns;
     if (!use->writer->place_usual(*layout, number, row_id, &place)) return false;

@@ -95,10 +95,10 @@ void Index::prefetch_entry(int64_t row_id) const {
         const KnownLevel &l = level(k);
         if (l.kind == LevelKind::Hash) {
             const AtomicU64 *const window = l.entries + index_window(index_hash(row_id, k), l.slots);
-            __builtin_prefetch(window);
-            __builtin_prefetch(window + kWindow / 2); // its second line
+            prefetch_to_read(window);
+            prefetch_to_read(window + kWindow / 2); // its second line
         } else if (const uint64_t at = static_cast<uint64_t>(row_id) - l.first; at < l.slots) {
-            __builtin_prefetch(&l.entries[at]);
+            prefetch_to_read(&l.entries[at]);
         }
     }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/common/pause.h"
+#include "core/common/prefetch.h"
 #include "core/shm/layout.h"
 
 #include <cstdint>
@@ -40,7 +41,7 @@ class Index {
         uint64_t slots; // 0: no such level is known
         bool covers(int64_t row_id) const { return static_cast<uint64_t>(row_id) < slots; }
         // For an id that it covers: fetch its entry's line, to be written.
-        void prefetch_for_insert(int64_t row_id) const { __builtin_prefetch(&entries[row_id], 1); }
+        void prefetch_for_insert(int64_t row_id) const { prefetch_to_write(&entries[row_id]); }
     };
     DenseStart dense_start() const {
         // acq: pairs with refresh(): the entries' place before their number
@@ -65,8 +66,8 @@ class Index {
     }
     // Fetch ahead what is looked at next of the row there; no offset does harm.
     void prefetch_header(uint64_t offset) const {
-        __builtin_prefetch(rows_ + offset);
-        __builtin_prefetch(rows_ + offset + kCacheLine); // where big columns begin
+        prefetch_to_read(rows_ + offset);
+        prefetch_to_read(rows_ + offset + sizeof(RowHeader) + kCacheLine - 1); // where a big first column begins
     }
 
     // Fetch ahead where the row's entry may be. A hint.

@@ -96,14 +96,14 @@ int Writer::use(Held &held, const Row &row, Place *place, bool *fits) {
 }
 
 // Rows to come will most likely lie behind this one and be as large. The locked instruction that publishes a row waits
-// for all its stores, so their cache lines had better be ours by then. Two rows ahead; `populated` bytes of ours
-// follow.
+// for all its stores, so their cache lines had better be ours by then: the server has zeroed them, on another
+// processor. Two rows ahead; `populated` bytes of ours follow.
 void Writer::prefetch_ahead(const Place &place, uint64_t populated) {
     constexpr uint64_t kMost = 4096;
     const uint64_t bytes = uint64_t{place.units} * kUnitBytes;
     if (bytes > kMost || populated < 2 * bytes) return;
     for (uint64_t at = 2 * bytes; at < 3 * bytes && at < bytes + populated; at += kCacheLine)
-        __builtin_prefetch(place.address + at, 1);
+        prefetch_to_write(place.address + at);
 }
 
 int Writer::place(const Row &row, Place *place) {
@@ -220,13 +220,19 @@ void Writer::count_row(Held &held) {
 }
 
 int Writer::publish(const Place &place) {
-    if (index_.insert_usual(place.row_id, place.offset)) return count_row(*place.held), 0;
+    if (index_.insert_usual(place.row_id, place.offset)) {
+        if (meets_repeats()) meets_repeats_.store(false, std::memory_order_relaxed);
+        return count_row(*place.held), 0;
+    }
     Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;
         switch (index_.insert(place.row_id, place.offset, &levels)) {
         case Index::Insert::Won: count_row(*place.held); return 0;
-        case Index::Insert::Present: give_back(place); return 1;
+        case Index::Insert::Present:
+            meets_repeats_.store(true, std::memory_order_relaxed);
+            give_back(place);
+            return 1;
         case Index::Insert::NoRoom:
             if (int rc = wait_for_level(levels, place.row_id, &deadline); rc != 0) {
                 give_back(place);

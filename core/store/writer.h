@@ -76,6 +76,10 @@ class Writer {
     bool place_usual(const Layout &layout, uint32_t number, int64_t row_id, Place *place);
     // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
     int publish(const Place &place);
+    // The index's first level as it is to be written.
+    Index::DenseStart dense_start() const { return index_.dense_start(); }
+    // True if the row that was published last was there already: a hint to look before the next one is copied.
+    bool meets_repeats() const { return meets_repeats_.load(std::memory_order_relaxed); }
     void give_back(const Place &place);
     // Room for the stub of a row that is to be spilled, in extents that rows do not use up. Before publish() or
     // append() it gets its words by fill_stub().
@@ -134,6 +138,7 @@ class Writer {
     BrokerLink &link_;
     Layouts &layouts_;
     Index index_;
+    std::atomic<bool> meets_repeats_{false};
 
     std::mutex mutex_; // guards all below and every Held but its `current`
     RingConsumer grants_;

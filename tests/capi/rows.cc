@@ -4,9 +4,12 @@
 #include "tests/support/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <random>
 #include <sys/mman.h>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -134,6 +137,34 @@ Test(rows, put_twice_keep_the_first_copy_and_cost_nothing) {
     cr_assert_eq(memcmp(column.data, first, sizeof first), 0);
     cr_assert_leq(s.stat().used_bytes - used, 4096, "losers keep their holes");
     cr_assert_eq(s.stat().rows_in_memory, 1);
+}
+
+Test(rows, put_again_by_many_threads_leave_no_dead_room, .timeout = 120) {
+    constexpr int64_t kRows = 2000;
+    Session s;
+    const std::vector<char> zeros(788);
+    // How many puts of all rows, from this one on, do not say what they must.
+    const auto put_all = [&](int64_t from, int must_say) {
+        const Bytes column(zeros.data(), zeros.size());
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < kRows; i++)
+            wrong += cache_put(s.rows, (from + i) % kRows, &column.column, 1) != must_say;
+        return wrong;
+    };
+    cr_assert_eq(put_all(0, 0), 0);
+    const int64_t used = s.stat().used_bytes;
+    std::atomic<int64_t> wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back([&, t] {
+            for (int round = 0; round < 5; round++)
+                wrong += put_all(t * kRows / 4, 1);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    cr_assert_eq(wrong, 0);
+    // What is tried first and given back must not pile up: at most a hole for each thread.
+    cr_assert_leq(s.stat().used_bytes - used, 4 * 1024, "losers keep their holes");
 }
 
 Test(rows, larger_than_what_is_granted_ahead_come_back) {
