@@ -3,7 +3,6 @@
 // libcache.h.
 #include "capi/libcache.h"
 
-#include "core/client/page_tables.h"
 #include "core/client/read_usual.h"
 #include "core/common/error.h"
 #include "core/control/paths.h"
@@ -429,7 +428,7 @@ LIBCACHE_EXPORT int cache_stat(cache *handle, cache_stats *stats) noexcept {
     return guarded([&] {
         region_statistics(handle->region->map, &all);
         if (stats->size > offsetof(cache_stats, page_table_bytes)) // reading it costs: only for those who get it
-            all.page_table_bytes = page_table_bytes(handle->region->map.base());
+            all.page_table_bytes = handle->region->page_tables.of(handle->region->map.base());
         return copy_stats(all, stats, "cache_stats");
     });
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/client/connection.h"
+#include "core/client/page_tables.h"
 #include "core/client/process.h"
 #include "core/shm/region.h"
 #include "core/spill/reader.h"
@@ -24,6 +25,7 @@ struct Region {
     Index index;
     Layouts layouts;
     Fd spill_file; // of a cache that spills: read-only
+    PageTableBytes page_tables;
 
     uint64_t spill_file_bytes() const { return map.geometry().spill_segments * kSegmentBytes; }
 };

@@ -3,6 +3,7 @@
 
 #include "core/common/page.h"
 
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -17,6 +18,10 @@ uint64_t tables(uint64_t table, uint64_t resident, uint64_t huge) {
     const uint64_t span = table * (table / 8), middle_span = span * (table / 8);
     const uint64_t small = resident - (huge < resident ? huge : resident);
     return ((small + span - 1) / span + (resident + middle_span - 1) / middle_span) * table;
+}
+
+int64_t now_ns() {
+    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
 } // namespace
@@ -41,9 +46,18 @@ int64_t page_table_bytes_in(std::istream &smaps, uint64_t address, uint64_t page
     return ours.empty() || found == of_file.end() ? -1 : static_cast<int64_t>(found->second);
 }
 
-int64_t page_table_bytes(const void *address) {
+int64_t PageTableBytes::of(const void *address) {
+    const Process *const here = &this_process();
+    const int64_t start = now_ns();
+    if (asked_by_.load(std::memory_order_relaxed) == here && start < until_ns_.load(std::memory_order_relaxed))
+        return bytes_.load(std::memory_order_relaxed);
     std::ifstream smaps("/proc/self/smaps");
-    return page_table_bytes_in(smaps, reinterpret_cast<uintptr_t>(address), page_bytes());
+    const int64_t bytes = page_table_bytes_in(smaps, reinterpret_cast<uintptr_t>(address), page_bytes());
+    const int64_t end = now_ns();
+    bytes_.store(bytes, std::memory_order_relaxed);
+    until_ns_.store(end + 100 * (end - start), std::memory_order_relaxed);
+    asked_by_.store(here, std::memory_order_relaxed);
+    return bytes;
 }
 
 } // namespace libcache

@@ -2,7 +2,11 @@
 #include "core/client/page_tables.h"
 
 #include <criterion/criterion.h>
+#include <fstream>
 #include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using libcache::page_table_bytes_in;
 
@@ -21,6 +25,16 @@ const char *const kMaps = "559000000000-559000400000 r-xp 00000000 fe:00 77     
 int64_t tables_at(uint64_t address, uint64_t page = 4096) {
     std::istringstream text(kMaps);
     return page_table_bytes_in(text, address, page);
+}
+
+// Bytes that this process has read from files so far.
+int64_t bytes_read() {
+    std::ifstream io("/proc/self/io");
+    std::string name;
+    int64_t bytes = -1;
+    io >> name >> bytes;
+    cr_assert_eq(name, "rchar:");
+    return bytes;
 }
 
 } // namespace
@@ -42,4 +56,27 @@ Test(page_tables, of_what_nobody_has_touched_are_none) {
 
 Test(page_tables, of_what_is_not_mapped_are_unknown) {
     cr_assert_eq(tables_at(0x1000), -1);
+}
+
+Test(page_tables, are_not_read_again_at_once) {
+    libcache::PageTableBytes tables;
+    char here = 0;
+    const int64_t before = bytes_read();
+    tables.of(&here);
+    const int64_t once = bytes_read() - before;
+    for (int i = 0; i < 10000; i++)
+        tables.of(&here);
+    const int64_t again = bytes_read() - before - once;
+    // 100 more readings would mean that this took as long as 10,000 of them.
+    cr_assert_lt(again, 100 * once, "%lld bytes were read for the first answer, %lld for the 10,000 that followed",
+                 static_cast<long long>(once), static_cast<long long>(again));
+    const pid_t child = fork(); // whose mappings are its own
+    if (child == 0) {
+        const int64_t inherited = bytes_read();
+        tables.of(&here);
+        _exit(bytes_read() - inherited > once / 2 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    cr_assert_eq(status, 0, "the child believed its parent's answer: wait status %d", status);
 }
