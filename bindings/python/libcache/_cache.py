@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import _rows
-from ._arguments import INT64_MAX, UINT32_MAX, UINT64_MAX, whole
+from ._arguments import UINT32_MAX, UINT64_MAX, whole
 from ._build import Build, wait_for_build
 from ._capi import ffi, lib
 from ._client import Client, Session
@@ -86,7 +86,7 @@ class Cache(_rows.Rows):
         """
         if not columns:
             raise TypeError("reserve(row_id, column, ...) takes at least one column")
-        row_id = whole("row_id", row_id, INT64_MAX)
+        row_id = _rows.row_id(row_id)
         specs = [_column_spec(column, position) for position, column in enumerate(columns)]
         mapping = self._mapping()
         array, shapes = _column_structs(specs)

@@ -16,6 +16,7 @@ from ._arguments import UINT32_MAX
 from ._cache import Cache
 from ._capi import lib
 from ._client import Client, Session
+from ._counts import STORED, Counts
 from ._errors import Conflict, Error, Full, Gone, InvalidArgument, NoSession, NotSupported, ServerGone
 from ._notices import first_to_tell, lives, this_process, warn
 
@@ -172,6 +173,8 @@ class Link:
         self._fresh = True           # no failure in this process yet
         self._first: Optional[int] = None  # the row at which the cache was lost
         self._asked = 0              # rows asked for since
+        self.counts = Counts()
+        self._cause = "lost"         # why a row is not stored while `writing` is False: one of _counts.CAUSES
 
     def open(self, cache: Optional[Cache] = None) -> Optional[Cache]:
         """At the beginning: starts a server if need be."""
@@ -237,12 +240,20 @@ class Link:
     def put(self, index: int, columns: list[Any]) -> None:
         """Stores the row, if there is a cache that takes it."""
         if not self.writing or self._cache is None:
+            self.refuse()
             return
         try:
-            self._cache.put(index, *columns)
+            if self._cache.put(index, *columns):
+                self.counts.add(STORED)
         except Error as error:
             if self._lose(index, error):
                 self.put(index, columns)
+            else:
+                self.refuse()
+
+    def refuse(self) -> None:
+        """Counts a row that is not stored, since there is no cache that takes it."""
+        self.counts.refuse(self._cause)
 
     def _lose(self, index: int, error: Error, reading: bool = False) -> bool:
         """Notes a failure; True if the cache was found again at once."""
@@ -252,6 +263,7 @@ class Link:
             self._pid, self._fresh = os.getpid(), True
         first_failure, self._fresh = self._fresh, False
         lost = self._cache
+        self._cause = "lost" if not isinstance(error, Full) else error.cause or "full"
         self.writing, self._first, self._asked = False, index, 0
         if reading or isinstance(error, Gone):
             self._cache = None

@@ -122,36 +122,6 @@ PyObject *row_of_view(Mapping *mapping, cache_view *view) {
     return row;
 }
 
-int64_t id_of_object(PyObject *object) {
-    if (PyLong_Check(object)) return PyLong_AsLongLong(object);
-    PyObject *const number = PyNumber_Index(object);
-    if (number == NULL) return -1;
-    const int64_t id = PyLong_AsLongLong(number);
-    Py_DECREF(number);
-    return id;
-}
-
-PyArrayObject *ids_of_object(PyObject *object) {
-    if (PyArray_CheckExact(object) && PyArray_NDIM((PyArrayObject *)object) == 1 &&
-        PyArray_TYPE((PyArrayObject *)object) == NPY_INT64 && PyArray_ISCARRAY_RO((PyArrayObject *)object)) {
-        Py_INCREF(object);
-        return (PyArrayObject *)object;
-    }
-    PyArrayObject *const given = (PyArrayObject *)PyArray_FROM_O(object);
-    if (given == NULL) return NULL;
-    PyArrayObject *ids = NULL;
-    if (PyArray_NDIM(given) != 1)
-        PyErr_Format(PyExc_TypeError, "row ids are a vector of integers; this array has %d dimensions",
-                     PyArray_NDIM(given));
-    else if (PyArray_SIZE(given) != 0 && !PyArray_ISINTEGER(given))
-        PyErr_Format(PyExc_TypeError, "row ids are integers, not %R", (PyObject *)PyArray_DESCR(given));
-    else
-        ids = (PyArrayObject *)PyArray_FROMANY((PyObject *)given, NPY_INT64, 1, 1,
-                                               NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST);
-    Py_DECREF(given);
-    return ids;
-}
-
 static void describe(cache_column *column, void *data, uint64_t bytes, uint32_t dtype, uint32_t ndim,
                      const int64_t *shape) {
     *column = (cache_column){.data = data, .bytes = bytes, .shape = shape, .dtype = dtype, .ndim = ndim};

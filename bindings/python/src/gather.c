@@ -14,7 +14,7 @@ typedef struct {
     int64_t hits;
     int64_t code;       // of a call that failed
     int64_t first_miss; // position, or -1
-    int64_t misfit;     // position of a row with another dtype or shape, or -1
+    int64_t misfit;     // position of the first row with another dtype or shape, or -1
 } Outcome;
 
 // Columns of bytes and uint8, or bfloat16 and uint16, are the same to NumPy.
@@ -52,7 +52,7 @@ static void copy_block(const Batch *batch, const cache_view *views, size_t from,
             if (outcome->first_miss < 0) outcome->first_miss = (int64_t)(from + i);
         } else if (cache_view_column(&views[i], column, &columns[i]) != 0 || !fits(batch, &columns[i])) {
             columns[i].data = NULL;
-            outcome->misfit = (int64_t)(from + i);
+            if (outcome->misfit < 0) outcome->misfit = (int64_t)(from + i);
         } else if (columns[i].bytes == 0) {
             columns[i].data = batch->data; // a hit of which there is nothing to copy
         }
@@ -97,9 +97,9 @@ int copy_whole_rows(cache *handle, const Batch *batches, uint32_t n_columns, con
     return same && outcome.hits == (int64_t)(n * n_columns);
 }
 
-// Describes the rows by the first one that is there, with room for its shape. 0, or -1 with an exception.
+// Describes the rows by the first one that is there, *hit, with room for its shape. 0, or -1 with an exception.
 static int batch_of_first_hit(cache *handle, const int64_t *ids, size_t n, uint32_t column, Batch *batch,
-                              int64_t *shape) {
+                              int64_t *shape, const int64_t **hit) {
     for (size_t i = 0; i < n; i++) {
         cache_view view;
         cache_column first;
@@ -111,6 +111,7 @@ static int batch_of_first_hit(cache *handle, const int64_t *ids, size_t n, uint3
             for (uint32_t k = 0; k < first.ndim; k++)
                 shape[k] = first.shape[k];
             *batch = (Batch){first.dtype, (int)first.ndim, shape, first.bytes, NULL, 0};
+            *hit = &ids[i];
         } else {
             raise_code(rc);
         }
@@ -180,14 +181,46 @@ static int found_of(PyObject *object, size_t n, uint8_t **found) {
     return -1;
 }
 
-static PyObject *raise_misfit(const int64_t *ids, const Batch *batch, uint32_t column, int64_t position) {
-    PyObject *const shape = PyTuple_New(batch->ndim);
-    for (int i = 0; shape != NULL && i < batch->ndim; i++)
-        PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(batch->shape[i]));
-    PyErr_Format(PyExc_ValueError, "row %lld has no column %u of dtype %R and shape %R; such rows are read with get",
-                 (long long)ids[position], column, (PyObject *)descr_of_dtype(batch->dtype), shape);
-    Py_XDECREF(shape);
-    return NULL;
+// "(28, 28) uint8". A new string.
+static PyObject *kind_text(uint32_t dtype, int ndim, const int64_t *shape) {
+    PyObject *const extents = PyTuple_New(ndim);
+    for (int i = 0; extents != NULL && i < ndim; i++)
+        PyTuple_SET_ITEM(extents, i, PyLong_FromLongLong(shape[i]));
+    PyArray_Descr *const descr = descr_of_dtype(dtype);
+    PyObject *text = NULL;
+    if (extents != NULL && descr != NULL) text = PyUnicode_FromFormat("%R %S", extents, (PyObject *)descr);
+    Py_XDECREF(extents);
+    return text;
+}
+
+// made_for: the row that gave the batch its shape; NULL: out= did.
+static void raise_misfit(cache *handle, int64_t id, uint32_t column, const Batch *batch, const int64_t *made_for) {
+    cache_view view;
+    cache_column other;
+    int rc = cache_get(handle, id, &view);
+    if (rc != 0) {
+        raise_code(rc);
+        return;
+    }
+    rc = cache_view_column(&view, column, &other);
+    if (rc != 0) {
+        PyErr_Format(PyExc_ValueError, "row %lld has %d columns, there is no column %u", (long long)id,
+                     cache_view_columns(&view), column);
+    } else {
+        PyObject *const is = kind_text(other.dtype, (int)other.ndim, other.shape);
+        PyObject *const wanted = kind_text(batch->dtype, batch->ndim, batch->shape);
+        PyObject *const by = made_for == NULL ? PyUnicode_FromString("rows of out= are")
+                                              : PyUnicode_FromFormat("that of row %lld is", (long long)*made_for);
+        if (is != NULL && wanted != NULL && by != NULL)
+            PyErr_Format(PyExc_ValueError,
+                         "column %u of row %lld is %U, but %U %U: a batch has one dtype and shape. Read such rows with "
+                         "get_many, or put them padded to one shape",
+                         column, (long long)id, is, by, wanted);
+        Py_XDECREF(is);
+        Py_XDECREF(wanted);
+        Py_XDECREF(by);
+    }
+    cache_view_release(&view);
 }
 
 PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObject *out_object,
@@ -201,9 +234,10 @@ PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObje
     uint8_t *found;
     Batch batch;
     int64_t shape[CACHE_MAX_DIMENSIONS];
+    const int64_t *made_for = NULL;
     if (found_of(found_object, n, &found) != 0) goto end;
     if (own) {
-        if (batch_of_first_hit(mapping->handle, id, n, column, &batch, shape) == 0)
+        if (batch_of_first_hit(mapping->handle, id, n, column, &batch, shape, &made_for) == 0)
             out = (PyObject *)new_out(&batch, n);
     } else if (batch_of_out(out_object, n, &batch) == 0) {
         Py_INCREF(out = out_object);
@@ -220,7 +254,7 @@ PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObje
     if (outcome.code < 0) {
         raise_code(outcome.code);
     } else if (outcome.misfit >= 0) {
-        raise_misfit(id, &batch, column, outcome.misfit);
+        raise_misfit(mapping->handle, id[outcome.misfit], column, &batch, made_for);
     } else if (outcome.first_miss >= 0 && found == NULL) {
         cache_view view; // makes the sentence that names the row
         const int rc = cache_get(mapping->handle, id[outcome.first_miss], &view);

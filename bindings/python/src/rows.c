@@ -8,14 +8,18 @@
 
 static PyObject *make_error; // libcache._errors.make_error(code, message): an exception
 
-PyObject *raise_code(int64_t code) {
-    const char *text = cache_last_error();
-    if (*text == 0) text = cache_strerror((int)code);
+PyObject *raise_error(int64_t code, const char *text) {
+    if (text == NULL) return NULL;
     PyObject *const error = PyObject_CallFunction(make_error, "Ls", (long long)code, text);
     if (error == NULL) return NULL;
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
     Py_DECREF(error);
     return NULL;
+}
+
+PyObject *raise_code(int64_t code) {
+    const char *const text = cache_last_error();
+    return raise_error(code, *text != 0 ? text : cache_strerror((int)code));
 }
 
 // ---- the owner of a C handle -----------------------------------------------------------------------------
@@ -157,12 +161,16 @@ static PyObject *rows_subscript(PyObject *self, PyObject *id) {
 }
 
 static int rows_contains_one(PyObject *self, PyObject *id_object) {
-    const int64_t id = id_of_object(id_object);
-    if (id == -1 && PyErr_Occurred()) return -1;
     Mapping *const mapping = attached((Rows *)self);
     if (mapping == NULL) return -1;
+    int64_t id;
     uint8_t found = 0;
-    const int64_t rc = cache_contains(mapping->handle, &id, 1, &found);
+    int64_t rc = id_if_any(id_object, &id);
+    if (rc <= 0) {
+        Py_DECREF(mapping);
+        return (int)rc;
+    }
+    rc = cache_contains(mapping->handle, &id, 1, &found);
     Py_DECREF(mapping);
     if (rc >= 0) return found;
     raise_code(rc);
@@ -321,7 +329,9 @@ PyDoc_STRVAR(
     "as a uint8 array (bytes(array) copies it); bfloat16, which NumPy lacks, as uint16.\n\n"
     "    image, label = cache.get(7)              # (28, 28) uint8, () int64\n"
     "    row = cache.get(8) or read_the_source(8) # None on a miss\n\n"
-    "Makes no system call and does not wait. Raises Gone if the cache was destroyed.");
+    "Makes no system call and does not wait. Raises Gone if the cache was destroyed, InvalidArgument for a number "
+    "that\n"
+    "is not in 0..2**63-1, and TypeError for what is no integer.");
 PyDoc_STRVAR(
     get_many_text,
     "get_many($self, ids, /)\n--\n\n"
@@ -340,15 +350,16 @@ PyDoc_STRVAR(
     "Every row must have the same dtype and shape: ValueError names one that has not. A copy that takes long releases "
     "the\n"
     "GIL. Raises Gone if the cache was destroyed.");
-PyDoc_STRVAR(
-    contains_text,
-    "contains($self, ids, /)\n--\n\n"
-    "A bool array that is True where the row is there. ids: integers >= 0, of length n. `7 in cache` asks for one.");
+PyDoc_STRVAR(contains_text,
+             "contains($self, ids, /)\n--\n\n"
+             "A bool array that is True where the row is there. ids: integers >= 0, of length n; others raise "
+             "InvalidArgument or\n"
+             "TypeError. `7 in cache` asks for one, and is False for whatever no row can have for an id.");
 PyDoc_STRVAR(
     put_text,
     "put($self, row_id, /, *columns)\n--\n\n"
     "Stores a row; returns True if this call stored it, False if the row was there before (the first one wins).\n\n"
-    "row_id   0 or more. Ids of 0..n-1 are looked up fastest\n"
+    "row_id   an integer in 0..2**63-1. Ids of 0..n-1 are looked up fastest\n"
     "columns  one or more of: a NumPy array or anything else with the buffer protocol (any shape, also empty; copied "
     "to\n"
     "         C order and to the machine's byte order where it is not), a number, bytes, or str\n\n"
@@ -404,7 +415,15 @@ static PyObject *connect_python(PyObject *Py_UNUSED(module), PyObject *arguments
     Py_RETURN_NONE;
 }
 
+static PyObject *row_id(PyObject *Py_UNUSED(module), PyObject *object) {
+    const int64_t id = id_of_object(object);
+    return id == -1 && PyErr_Occurred() ? NULL : PyLong_FromLongLong(id);
+}
+
 static PyMethodDef module_methods[] = {
+    {"add", (PyCFunction)(void (*)(void))add_to_counter, METH_FASTCALL,
+     "add(counters, index, amount, /)\n--\n\nAdds to one of the int64 in a writable buffer, atomically."},
+    {"row_id", row_id, METH_O, "row_id(object, /)\n--\n\nThe number that names a row; raises what get does."},
     {"connect_python", connect_python, METH_VARARGS,
      "connect_python(make_error, storable)\n--\n\nHands over what is written in Python; once, at import."},
     {NULL, NULL, 0, NULL}};

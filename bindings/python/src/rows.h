@@ -32,11 +32,14 @@ uint32_t dtype_of_array(PyArrayObject *array); // 0: a type that has no cache_dt
 PyArray_Descr *descr_of_dtype(uint32_t dtype); // borrowed; NULL with an exception: no such dtype
 PyObject *array_of_memory(PyObject *owner, uint32_t dtype, int ndim, const int64_t *shape, void *data, int writable);
 PyObject *row_of_view(Mapping *mapping, cache_view *view); // a new tuple, an entry per column; may take the view over
-PyArrayObject *ids_of_object(PyObject *object);            // a contiguous int64 vector, or NULL
-int64_t id_of_object(PyObject *object);                    // -1 with an exception where it is none
 // Fills `column` from `object`, which *owner keeps alive and *length describes where it has one dimension.
 int column_of_object(PyObject *object, Py_ssize_t position, cache_column *column, int64_t *length, PyObject **owner);
 extern PyObject *storable; // libcache._columns.storable(object, position): an array that can be stored as it is
+
+// ids.c
+PyArrayObject *ids_of_object(PyObject *object); // a contiguous int64 vector, or NULL
+int64_t id_of_object(PyObject *object);         // -1 with an exception where it is none
+int id_if_any(PyObject *object, int64_t *id);   // 1; 0: no row can have it; -1 with an exception: not even hashable
 
 // gather.c
 // What every row must be, and where the rows go.
@@ -58,6 +61,10 @@ int copy_whole_rows(cache *handle, const Batch *batches, uint32_t n_columns, con
 extern PyTypeObject GathererType;
 PyObject *gather_rows(Mapping *mapping, PyObject *ids, PyObject *outs);
 
+// counts.c
+PyObject *add_to_counter(PyObject *module, PyObject *const *arguments, Py_ssize_t n);
+
 // rows.c
 Mapping *mapping_of_rows(PyObject *rows); // a new reference, attached if need be, or NULL; TypeError: no Cache
 PyObject *raise_code(int64_t code);       // the exception of this thread's last failed call; always NULL
+PyObject *raise_error(int64_t code, const char *text); // the exception of a code, with this message; always NULL

@@ -55,11 +55,62 @@ def test_ids_may_be_of_any_integer_type(cache):
         cache.get(4.0)
     with pytest.raises(TypeError):
         cache.get("4")
-    with pytest.raises(OverflowError):
-        cache.get(2**63)
     with pytest.raises(libcache.InvalidArgument, match="-1"):
         cache.put(-1, 1)
     assert cache.put(2**63 - 1, 5) and cache[2**63 - 1][0] == 5
+
+
+WHERE = "not in 0..9223372036854775807"
+
+
+def calls_with_an_id(cache):
+    return (cache.get, cache.__getitem__, lambda i: cache.put(i, 1), lambda i: cache.reserve(i, ("uint8", 1)),
+            lambda i: cache.contains([i]), lambda i: cache.get_many([i]), lambda i: cache.gather([i]),
+            lambda i: cache.gather((i,), out=np.zeros(1)), lambda i: cache._gather_rows([i], (np.zeros(1),)))
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, -2**63 - 1, 10**30, np.uint64(2**63),
+                                    np.array(2**64 - 1, np.uint64)])
+def test_a_number_that_no_row_can_have_is_an_invalid_argument_everywhere(cache, number):
+    for call in calls_with_an_id(cache):
+        with pytest.raises(libcache.InvalidArgument, match=f"row id {number} is {WHERE}"):
+            call(number)
+    assert number not in cache
+
+
+@pytest.mark.parametrize("value", [4.0, float("nan"), "4", b"4", None, True, np.True_, np.float64(4), np.array(4.0),
+                                   1j, object()])
+def test_what_is_no_integer_is_a_type_error_everywhere(cache, value):
+    cache.put(4, 1)
+    cache.put(1, 1)
+    for call in calls_with_an_id(cache):
+        with pytest.raises(TypeError, match="integer"):
+            call(value)
+    if type(value) is not np.ndarray:
+        assert value not in cache
+
+
+def test_in_is_false_for_what_no_row_can_have_and_refuses_lists(cache):
+    cache.put(7, 1)
+    assert np.array(7) in cache and np.uint64(7) in cache
+    assert -1 not in cache and (7,) not in cache
+    for many in ([7], np.array([7, 8]), np.array(7.5)):
+        with pytest.raises(TypeError, match="integer"):
+            many in cache  # noqa: B015
+    cache.close()
+    with pytest.raises(ValueError, match="closed"):
+        "a" in cache  # noqa: B015
+
+
+def test_vectors_of_ids_name_the_one_that_is_wrong(cache):
+    for ids in (np.array([1, 2**63 + 5], np.uint64), [1, 2**63 + 5], [-1, 2**63 + 5], [1, 2**63 + 5, 2**70]):
+        with pytest.raises(libcache.InvalidArgument, match=f"9223372036854775813 is {WHERE}"):
+            cache.contains(ids)
+    with pytest.raises(TypeError, match="float64.*astype"):
+        cache.contains(np.zeros(3))
+    with pytest.raises(TypeError, match="not set"):
+        cache.contains({1, 2})
+    assert cache.contains(np.array([1, 2], object)).tolist() == [False, False]
 
 
 @pytest.mark.parametrize("buffer, dtype, shape", [
@@ -191,10 +242,13 @@ def test_gather_never_mixes_rows_of_another_shape_or_dtype(cache):
     cache.put(1, np.zeros(784, np.uint8))
     cache.put(2, np.zeros((28, 28), np.int8))
     cache.put(3, np.zeros((28, 27), np.uint8))
-    for other in (1, 2, 3):
-        with pytest.raises(ValueError, match=f"row {other} "):
-            cache.gather([0, other])
-    with pytest.raises(ValueError, match="row 0 .*column 1"):
+    for other, kind in ((1, r"\(784,\) uint8"), (2, r"\(28, 28\) int8"), (3, r"\(28, 27\) uint8")):
+        with pytest.raises(ValueError, match=rf"column 0 of row {other} is {kind}, but that of row 0 is \(28, 28\) uint8"
+                                             ".*get_many"):
+            cache.gather([0, other, 1, 2, 3])
+    with pytest.raises(ValueError, match=r"row 0 is \(28, 28\) uint8, but rows of out= are \(2,\) float64"):
+        cache.gather([0], out=np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="row 0 has 1 columns, there is no column 1"):
         cache.gather([0], column=1, out=np.zeros((1, 2)))
 
 

@@ -44,8 +44,10 @@ def test_one_line_is_enough(server, source):
     assert source.reads == ROWS + 1  # the first row is compared with itself
     assert len(cached) == ROWS and cached.salt == 0  # attributes of the source
     assert row_is(cached[-1], ROWS - 1) and row_is(cached[np.int64(3)], 3)
-    with pytest.raises(IndexError):
-        cached[ROWS]
+    for index in (ROWS, -ROWS - 1, -2 * ROWS + 1, 2**63, -2**70):
+        for ask in (cached.__getitem__, lambda i: cached.__getitems__([i]), lambda i: cached.batch([i, 0])):
+            with pytest.raises(IndexError):
+                ask(index)
     with pytest.raises(AttributeError):
         cached.nothing
     assert row_is(CachedDataset(source)[5], 5) and source.reads == ROWS + 1  # found again

@@ -18,6 +18,7 @@ from torch.utils.data import Subset
 
 from .. import _rows
 from .._cache import Cache
+from .._counts import HIT
 from .._errors import Error
 from ._dataset import CachedDataset, default_collate
 from ._handover import Slots
@@ -166,12 +167,13 @@ class _Epoch:
 class _Batch:
     """One that is being prepared."""
 
-    __slots__ = ("ids", "slot", "reads")
+    __slots__ = ("ids", "slot", "reads", "fresh")
 
     def __init__(self, ids: np.ndarray) -> None:
         self.ids = ids
         self.slot: Optional[Slot] = None  # set: the gatherer fills it
         self.reads: list["Future[dict[int, Any]]"] = []
+        self.fresh: list[int] = []  # rows that workers read for this batch, and counted
 
 
 class _GatheredEpoch(_Epoch):
@@ -202,17 +204,18 @@ class _GatheredEpoch(_Epoch):
         except Error:
             missing = batch.ids  # the cache is lost; who reads them will find out
         if self._loader._plain.num_workers:
-            batch.reads = self._read(missing.tolist())
+            batch.reads, batch.fresh = self._read(missing.tolist())
 
-    def _read(self, missing: list[int]) -> list["Future[dict[int, Any]]"]:
-        """Has the workers read these rows. What they read already, for another batch, is waited for."""
+    def _read(self, missing: list[int]) -> tuple[list["Future[dict[int, Any]]"], list[int]]:
+        """Has the workers read these rows, and tells which. What they read already, for another batch, is waited
+        for."""
         reads = {id(read): read for read in map(self._reading.get, missing) if read is not None}
         fresh = [index for index in dict.fromkeys(missing) if index not in self._reading]
         if fresh:
             read = self._workers().read(fresh)
             self._reading.update(dict.fromkeys(fresh, read))
             reads[id(read)] = read
-        return list(reads.values())
+        return list(reads.values()), fresh
 
     def _slot(self, cache: Optional[Cache], ids: np.ndarray) -> Optional[Slot]:
         """Room for rows like the first of these. None if it is not there, or not what tensors are made of."""
@@ -228,6 +231,7 @@ class _GatheredEpoch(_Epoch):
 
     def _complete(self, batch: _Batch) -> Any:
         if batch.slot is not None and self._gatherer.result():
+            self._dataset._count(HIT, len(batch.ids))
             return self._tensors(batch.slot)
         read: dict[int, Any] = {}
         for future in batch.reads:
@@ -239,9 +243,12 @@ class _GatheredEpoch(_Epoch):
             if isinstance(value, ExceptionWrapper):
                 value.reraise()
         gathered = self._gathered(batch, given)
-        return gathered if gathered is not None else default_collate(
-            [pickle.loads(given[index]) if index in given else self._dataset._sample(index)
-             for index in batch.ids.tolist()])
+        if gathered is not None:
+            return gathered
+        samples = [pickle.loads(given[index]) if index in given else self._dataset._sample(index)
+                   for index in batch.ids.tolist()]
+        self._dataset._count(HIT, -sum(index not in given for index in batch.fresh))  # the worker has counted them
+        return default_collate(samples)
 
     def _gathered(self, batch: _Batch, given: dict[int, bytes]) -> Any:
         """The batch, if its rows are all in the cache by now; else None."""
@@ -251,6 +258,7 @@ class _GatheredEpoch(_Epoch):
         try:
             slot = self._slot(cache, batch.ids)
             if slot is not None and cache._gather_rows(batch.ids, slot.arrays):
+                self._dataset._count(HIT, len(batch.ids) - len(batch.fresh))
                 return self._tensors(slot)
         except Error:
             pass

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._cache import Cache
 from .._client import Session
+from .._counts import HIT, MISS, Stats
 from .._link import Link, Opener
 from ._dataset import _workers
 
@@ -65,9 +66,11 @@ class cached_loader:  # noqa: N801 - used like a function
         row = self._link.get(row_id)
         if row is not None and len(row) == 2 + len(stamp) and row[0].tobytes() == name and all(
                 map(np.array_equal, row[2:], stamp)):
+            self._link.counts.add(HIT)
             return self.decode(io.BytesIO(row[1]))
         with open(path, "rb") as file:
             content = file.read()
+        self._link.counts.add(MISS)
         if row is None:
             self._link.put(row_id, [name, content, *stamp])
         return self.decode(io.BytesIO(content))
@@ -76,6 +79,10 @@ class cached_loader:  # noqa: N801 - used like a function
     def cache(self) -> Optional[Cache]:
         """The cache in use; None while it is lost."""
         return self._link.found()
+
+    def cache_stats(self) -> Stats:
+        """Files from the cache and from the source, as CachedDataset.cache_stats tells it of rows."""
+        return self._link.counts.stats()
 
     def __libcache_fingerprint__(self) -> Any:
         return self.decode  # where the bytes come from does not change what is made of them
