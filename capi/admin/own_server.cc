@@ -92,7 +92,9 @@ void OwnServer::stop() {
 // False: it ended before it served.
 bool OwnServer::start(const Arguments &arguments) {
     output_ = std::make_unique<Capture>();
-    std::vector<std::string> words = {server_program(), "--foreground", "--port", std::to_string(port_)};
+    // What we hear of is the end of the keeper: a broker that went on alone would be nobody's.
+    std::vector<std::string> words = {server_program(), "--foreground", "--end_with_keeper", "--port",
+                                      std::to_string(port_)};
     words.insert(words.end(), arguments.server_options.begin(), arguments.server_options.end());
     const pid_t self = getpid();
     pid_ = start_process(words, [&] { prepare_server(signals_, *output_, self); });

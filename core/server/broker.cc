@@ -169,9 +169,17 @@ void Broker::watch_process(const Connection &connection) {
     if (connection.pidfd) watch(connection.pidfd.get(), kProcess, connection.id);
 }
 
+// The end of the link tells it, and not a signal at the parent's death: that one can be missed, by who was forked just
+// before it, and the link's end cannot.
+bool Broker::abandoned() const {
+    if (keeper_.alive() || !server_.config().end_with_keeper) return false;
+    log_line(LogLevel::Error, "broker: ending with its keeper (--end_with_keeper)");
+    return true;
+}
+
 void Broker::loop() {
     int64_t next_tick_ns = 0;
-    while (!ending_) {
+    while (!ending_ && !abandoned()) {
         const int timeout_ms = caches_->restless() ? kRestlessMs : kIdleMs;
         epoll_event events[64];
         const int n = epoll_wait(epoll_.get(), events, 64, timeout_ms);

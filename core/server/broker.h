@@ -77,6 +77,7 @@ class Broker {
     void watch_socket(const Connection &connection);
     void watch_process(const Connection &connection);
     void loop();
+    bool abandoned() const; // its keeper has gone, and it is not to go on without one
     void handle_event(uint64_t tag);
     void read_signals();
     void collect_jobs(Populator &populator);

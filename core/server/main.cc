@@ -78,6 +78,7 @@ int make_parts(const ServerOptions &options, const std::string &folder, Parts *p
     config.workers = options.workers;
     config.log_level = static_cast<uint32_t>(options.log_level);
     config.keeper_pid = getpid();
+    config.end_with_keeper = options.end_with_keeper;
     config.huge_pages = parts->backing.huge();
     config.group_access = options.group.empty() ? kGroupNone : options.group_write ? kGroupWrite : kGroupRead;
     config.group_id = options.group_id;

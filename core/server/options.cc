@@ -34,6 +34,8 @@ void describe(CLI::App &app, ServerOptions *options, Words *words) {
     app.set_help_flag("--help", "Show this help");
     app.set_version_flag("--version", version_text());
     app.add_flag("--foreground", options->foreground, "Stay in the foreground and log to stderr too");
+    app.add_flag("--end_with_keeper", options->end_with_keeper,
+                 "End when the first of the server's two processes is killed: for who started it and watches that one");
     app.add_option("-p,--port", words->port, "1025..65535, the number that names the server (default 50052)");
     app.add_option("-h,--hostname", options->hostname, "Only 127.0.0.1: a cache never leaves the machine");
     app.add_option("-w,--workers", words->workers, "1..max(CPUs, 100), as shown by cache_admin --server_info");

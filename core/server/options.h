@@ -13,6 +13,7 @@ namespace libcache {
 
 struct ServerOptions {
     bool foreground = false;
+    bool end_with_keeper = false; // the broker does not go on alone
     unsigned port = 50052;
     bool port_given = false; // by -p or the environment: its TCP port must be ours
     unsigned workers = 1;

@@ -46,6 +46,15 @@ int check_session_name(const wire::Session &session) {
     return 0;
 }
 
+// A client of a later minor version asks for what this one does not have, and can do without.
+int unknown(int pid, uint32_t type) {
+    log_line(LogLevel::Debug, "process %d sent a request of unknown type %u", pid, type);
+    return fail(CACHE_ENOTSUP,
+                "the server, of version %d.%d.%d, knows no request of type %u: the library of process %d is newer; "
+                "start a server as new as that, or do without",
+                CACHE_VERSION_MAJOR, CACHE_VERSION_MINOR, CACHE_VERSION_PATCH, type, pid);
+}
+
 } // namespace
 
 // False: hang up.
@@ -74,9 +83,8 @@ bool Broker::handle_request(Connection &connection, const wire::Message &asked) 
         ending_ = true;
         return true;
     default:
-        log_line(LogLevel::Warning, "process %d sent a message of unknown type %u and is disconnected", connection.pid,
-                 request.header.type);
-        return false;
+        if (request.header.number == 0) return true; // a hint: nobody waits for an answer
+        status = unknown(connection.pid, request.header.type);
     }
     return reply(connection, request, &answer, status);
 }

@@ -26,7 +26,7 @@ struct ServerConfig { // constant once the first broker runs
     uint32_t port, tcp_port, workers, log_level;
     int32_t keeper_pid;
     uint32_t huge_pages, distrust_peerpidfd, group_access; // GroupAccess
-    uint32_t group_id, no_pidfd;
+    uint32_t group_id, no_pidfd, end_with_keeper, reserved;
     uint64_t server_id, memory_limit_bytes, spill_limit_bytes, headroom_bytes, idle_ttl_ns;
     char hostname[64], spill_dir[512], backing_reason[256], folder[128], log_path[384], program[384];
 };

@@ -236,6 +236,7 @@ Test(flood, messages_cut_short_end_their_connection_only) {
 }
 
 Test(flood, descriptors_that_nobody_asked_for_are_closed) {
+    if (in_qemu()) SKIP("descriptors beyond the server's room for them: qemu-user takes twice as many, and keeps them");
     Session s;
     uint64_t generation = 0;
     const pid_t broker = broker_of(s);

@@ -217,6 +217,32 @@ Test(server, outlives_every_request_type_with_random_contents) {
     OK(rows::put(s.rows, 2));
 }
 
+// What a client of a later minor version may send.
+Test(server, answers_a_request_of_unknown_type_and_goes_on) {
+    Session s;
+    uint64_t generation = 0;
+    const int fd = welcomed(s, &generation);
+    for (uint32_t type : {uint32_t(wire::Type::BuildLeave) + 1, 1000u, UINT32_MAX}) {
+        const auto hint = message(wire::Type(type), 0), request = message(wire::Type(type), type);
+        hint->header.generation = request->header.generation = generation;
+        cr_assert(send_all(fd, hint.get(), sizeof *hint));
+        cr_assert(send_all(fd, request.get(), sizeof *request));
+        const auto answer = reply(fd);
+        cr_assert_not_null(answer.get(), "hangs up at type %u", type);
+        cr_assert_eq(answer->header.number, uint64_t(type), "the hint was answered");
+        cr_assert_eq(answer->header.type, type);
+        cr_assert_eq(answer->header.status, CACHE_ENOTSUP, "%d %s", answer->header.status, answer->text);
+        cr_assert(strstr(answer->text, std::to_string(type).c_str()), "%s", answer->text);
+    }
+    const auto known = message(wire::Type::ServerInfo, 5);
+    known->header.generation = generation;
+    cr_assert(send_all(fd, known.get(), sizeof *known));
+    const auto answer = reply(fd);
+    cr_assert(answer && answer->header.number == 5 && answer->header.status == 0);
+    close(fd);
+    still_serves(s);
+}
+
 Test(server, does_not_wait_for_clients_that_say_nothing) {
     Session s;
     std::vector<int> silent;

@@ -168,6 +168,7 @@ Test(unwatched, a_client_that_dies_is_reclaimed_by_a_later_broker, .timeout = 10
 }
 
 Test(unwatched, a_socket_that_lives_on_in_a_child_does_not_keep_a_dead_client, .timeout = 100) {
+    NEEDS_MADVISE("MADV_DONTFORK of the page that shows a client's life");
     UnwatchedSession s;
     int held[2];
     cr_assert_eq(pipe(held), 0);

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import termios
+import time
+from random import Random
 
 import pytest
 
@@ -237,3 +239,38 @@ def test_a_server_that_is_killed_does_not_end_the_program(sandbox):
     wait_until(killed, "keeper and broker are dead")
     assert "server" in process.stderr.readline()
     assert ended(sandbox, process)[0] == 4
+
+
+def servers_of(sandbox):
+    return [pid for pid in sandbox.processes() if b"cache_server" in command_line(pid)]
+
+
+def is_keeper(pid):
+    """The one of the two that leads their session."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
+def test_the_broker_ends_when_the_keeper_is_killed_even_if_it_was_not_looking(sandbox):
+    process = launch(sandbox, "sh", "-c", "echo ready; cat; exit 4", stdin=subprocess.PIPE)
+    keeper, broker = sorted(servers_of(sandbox), key=is_keeper, reverse=True)
+    send(broker, signal.SIGSTOP)
+    send(keeper, signal.SIGKILL)
+    wait_until(lambda: not is_alive(keeper), "the keeper is dead")
+    send(broker, signal.SIGCONT)
+    wait_until(lambda: not is_alive(broker), "the broker has ended")  # while the program runs
+    assert "server" in process.stderr.readline()
+    assert ended(sandbox, process)[0] == 4
+
+
+def test_wherever_its_keeper_is_killed_nothing_of_the_server_stays(sandbox):
+    """From the first moment of its life on: before, at and after the fork of the broker."""
+    random = Random(1)
+    for _ in range(25):
+        process = sandbox.popen(ADMIN, "--run", "--", "cat", stdin=subprocess.PIPE)
+        keeper = wait_until(lambda: next(filter(is_keeper, servers_of(sandbox)), None), "the keeper is there")
+        time.sleep(random.random() * 0.02)  # not to wait for anything: to meet it somewhere
+        send(keeper, signal.SIGKILL)
+        ended(sandbox, process)  # waits until no process is left

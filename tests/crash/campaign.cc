@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// campaign [seconds [seed [scale]]]: kills of everybody, under load. Waves of a few seconds, each with its own mixture
-// of victims: readers, writers, builders, makers of sessions, brokers (at random moments and at pause points), the
-// keeper, keeper and broker together. Every row proves itself; no reader and no waiting writer may see an error. After
-// each wave the regions are walked, everything charged and counted is compared with what is there, and /proc is asked
-// for what was left. `scale` is the number of writers, and of readers. `make crash` runs it.
+// campaign [seconds [seed [scale [mixture...]]]]: kills of everybody, under load. Short waves, for rows to be missing
+// still when their writers die, each with its own mixture of victims: readers, writers, builders, makers of sessions,
+// brokers (at random moments and at pause points), the keeper, keeper and broker together. Every row proves itself; no
+// reader and no waiting writer may see an error. After each wave the regions are walked, everything charged and counted
+// is compared with what is there, and /proc is asked for what was left. `scale` is the number of writers, and of
+// readers; the more there are, the more die. Numbers of mixtures: only these. SIGTERM ends it after its wave, with its
+// counts. `make crash` runs it.
 #include "tests/crash/orders.h"
 #include "tests/crash/spilling.h"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -20,13 +23,16 @@
 namespace {
 
 constexpr uint32_t kRows = 1, kStream = 2, kSpilled = 3; // cache ids
-constexpr int64_t kIds = 3000;
-constexpr int kServerGone = 42; // exit status of a writer that ended as it should when the server had died
+constexpr int64_t kIds = 6000;
+constexpr int64_t kWaveMs = 400;
+constexpr int kMostSpillers = 6; // each needs a chunk for stubs, and so do the dead until they are seen: of 12 in all
+constexpr int kServerGone = 42;  // exit status of a writer that ended as it should when the server had died
 const char *const kPoints[] = {
 #include "broker_points.inc"
 };
 
-struct Counts { // shared by all processes of the campaign
+struct Counts {                    // shared by all processes of the campaign
+    std::atomic<int64_t> ready{0}; // workers of this wave that have opened what they need
     std::atomic<int64_t> rows_read{0}, spilled_read{0}, rows_put{0}, spilled_put{0}, appended{0}, sessions{0};
 };
 Counts &counts() {
@@ -90,7 +96,10 @@ int read_on(uint32_t session_id, unsigned seed) {
     constexpr size_t kBatch = 16;
     cache *spilled = nullptr;
     for (int64_t round = 0;; round++) {
-        if (round % 256 == 0 && !spilled) spilled = open_to_read(client, session_id, kSpilled);
+        if (round % 256 == 0 && !spilled) {
+            spilled = open_to_read(client, session_id, kSpilled);
+            if (spilled) count(counts().ready);
+        }
         if (round % 16 == 0 && spilled) read_spilled(spilled, random);
         int64_t ids[kBatch];
         for (int64_t &id : ids)
@@ -126,6 +135,7 @@ int write_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
     cache_client *client = nullptr;
     crash::must(cache_connect(nullptr, &client), "cache_connect");
     cache *handle = crash::open_cache(client, session_id, kRows, 256 << 20);
+    count(counts().ready);
     for (int64_t n = 0;; n++) { // rows that are read, then such of its own: it uses up what it was lent
         const int64_t id = n < kIds ? crash::id_of(n) : (int64_t(seed) << 24) + n;
         const int result = rows::put(handle, id, crash::kLargest);
@@ -144,6 +154,7 @@ int spill_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
     cache_client *client = nullptr;
     crash::must(cache_connect(nullptr, &client), "cache_connect");
     cache *handle = crash::open_spilling(client, session_id, kSpilled);
+    count(counts().ready);
     for (int64_t n = 0;; n++) { // as in write_on
         const int64_t id = n < crash::kSpillIds ? n : (int64_t(seed) << 24) + n;
         const int result = rows::put(handle, id, crash::kSpillLargest);
@@ -204,6 +215,7 @@ constexpr int kRoles = 5;
 struct Worker {
     Role role;
     pid_t pid;
+    bool killed = false; // and not seen to end yet
 };
 struct Mixture {
     const char *name;
@@ -246,12 +258,12 @@ class Campaign {
         remember();
     }
 
-    void wave(int number) {
-        const Mixture &mixture = kMixtures[number % std::size(kMixtures)];
+    void wave(int number, int mixture_number) {
+        const Mixture &mixture = kMixtures[mixture_number];
         what_ = "wave " + std::to_string(number) + " (" + mixture.name + ")";
         const int64_t before = counts().rows_read.load();
         start_workers(mixture.both);
-        kill_for_a_while(mixture, 2'000'000);
+        kill_for_a_while(mixture, before);
         if (mixture.both) {
             die_together();
         } else {
@@ -318,13 +330,17 @@ class Campaign {
     }
 
     void start_workers(bool until_the_server_dies) {
-        for (int i = 0; i < scale_; i++)
-            for (Role role : {Role::Reader, Role::Writer, Role::Spiller})
-                workers_.push_back({role, start(role, until_the_server_dies)});
+        counts().ready.store(0);
+        const auto add = [&](Role role) { workers_.push_back({role, start(role, until_the_server_dies), false}); };
+        for (int i = 0; i < scale_; i++) {
+            add(Role::Reader);
+            add(Role::Writer);
+            if (i < kMostSpillers) add(Role::Spiller);
+        }
         if (until_the_server_dies) return;
-        workers_.push_back({Role::Builder, start(Role::Builder)});
-        workers_.push_back({Role::Builder, start(Role::Builder)}); // waits until the first one dies
-        workers_.push_back({Role::Maker, start(Role::Maker)});
+        add(Role::Builder);
+        add(Role::Builder); // waits until the first one dies
+        add(Role::Maker);
     }
 
     // It was killed, or has done its work.
@@ -336,14 +352,15 @@ class Campaign {
                      status);
     }
 
-    void kill_client(Role role) {
-        std::vector<size_t> candidates;
-        for (size_t i = 0; i < workers_.size(); i++)
-            if (workers_[i].role == role) candidates.push_back(i);
-        Worker &victim = workers_[candidates[random_() % candidates.size()]];
-        kill(victim.pid, SIGKILL);
-        see_end(victim, crash::wait_for(victim.pid));
-        victim.pid = start(role);
+    // One of them, or some, or all, at once. Nobody waits for their end here: the others run meanwhile.
+    void kill_clients(Role role) {
+        std::vector<Worker *> candidates;
+        for (Worker &worker : workers_)
+            if (worker.role == role && !worker.killed) candidates.push_back(&worker);
+        std::shuffle(candidates.begin(), candidates.end(), random_);
+        if (!candidates.empty()) candidates.resize(1 + random_() % candidates.size());
+        for (Worker *victim : candidates)
+            victim->killed = kill(victim->pid, SIGKILL) == 0;
     }
 
     void kill_broker() {
@@ -361,31 +378,40 @@ class Campaign {
         if (crash::server_info(arena_->client).keeper_pid != 0) test_die("%s: a dead keeper is named", what_.c_str());
     }
 
-    // Writers that have put everything are replaced.
-    void replace_the_finished() {
+    // The killed are replaced, and writers that have put everything.
+    void replace_the_ended() {
         for (Worker &worker : workers_)
             if (int status; waitpid(worker.pid, &status, WNOHANG) == worker.pid) {
                 see_end(worker, status);
                 worker.pid = start(worker.role);
+                worker.killed = false;
             }
     }
 
-    void kill_for_a_while(const Mixture &mixture, int64_t microseconds) {
+    void kill_somebody(const Mixture &mixture) {
+        const size_t choice = random_() % (mixture.clients.size() + mixture.broker + mixture.points);
+        if (choice < mixture.clients.size())
+            kill_clients(mixture.clients[choice]);
+        else if (mixture.broker && choice == mixture.clients.size())
+            kill_broker();
+        else
+            orders_.give(kPoints[random_() % std::size(kPoints)], 1 + random_() % 5);
+    }
+
+    // However busy the machine is: somebody reads.
+    void kill_for_a_while(const Mixture &mixture, int64_t rows_read_before) {
         if (mixture.keeper) kill_keeper();
         if (mixture.both) return;
-        while (microseconds > 0) {
-            const int64_t pause = int64_t(random_() % 20'000); // any moment is a good one
-            usleep(useconds_t(pause));
-            microseconds -= pause + 1000;
-            const size_t kinds = mixture.clients.size() + mixture.broker + mixture.points;
-            const size_t choice = random_() % kinds;
-            if (choice < mixture.clients.size())
-                kill_client(mixture.clients[choice]);
-            else if (mixture.broker && choice == mixture.clients.size())
-                kill_broker();
-            else
-                orders_.give(kPoints[random_() % std::size(kPoints)], 1 + random_() % 5);
-            replace_the_finished();
+        const auto start = std::chrono::steady_clock::now();
+        const auto goes_on = [&] {
+            const auto passed = std::chrono::steady_clock::now() - start;
+            if (passed > std::chrono::minutes(1)) return false;
+            return passed < std::chrono::milliseconds(kWaveMs) || counts().rows_read.load() == rows_read_before;
+        };
+        while (goes_on()) {
+            usleep(useconds_t(random_() % 20'000)); // any moment is a good one
+            kill_somebody(mixture);
+            replace_the_ended();
         }
     }
 
@@ -482,7 +508,7 @@ class Campaign {
         cache *handle = nullptr;
         crash::until([&] { return (handle = open_to_read(arena_->client, arena_->session_id, kRows)) != nullptr; },
                      "a writer opens the cache");
-        crash::until([&] { return counts().rows_put.load() > 0; }, "rows are put");
+        crash::until([&] { return counts().ready.load() == int64_t(workers_.size()); }, "everybody has begun");
         struct stat region;
         if (!find_mapping(&region)) test_die("%s: no mapping of a cache is ours", what_.c_str());
         usleep(useconds_t(random_() % 100'000)); // any moment is a good one
@@ -536,17 +562,28 @@ class Campaign {
 
 } // namespace
 
+volatile std::sig_atomic_t ended_early = 0;
+
 int main(int argc, char **argv) {
     const int seconds = argc > 1 ? atoi(argv[1]) : 20;
     const unsigned seed = argc > 2 ? unsigned(atoll(argv[2])) : unsigned(time(nullptr));
     const int scale = argc > 3 ? atoi(argv[3]) : 2;
+    std::vector<int> mixtures;
+    for (int i = 4; i < argc; i++)
+        mixtures.push_back(atoi(argv[i]));
+    for (int i = 0; argc <= 4 && i < int(std::size(kMixtures)); i++)
+        mixtures.push_back(i);
+    for (int mixture : mixtures)
+        if (mixture < 0 || mixture >= int(std::size(kMixtures))) test_die("there is no mixture %d", mixture);
     printf("campaign %d %u %d\n", seconds, seed, scale);
     fflush(stdout);
     test_watchdog(unsigned(seconds) + 250);
     Campaign campaign(seed, scale);
+    signal(SIGTERM, [](int) { ended_early = 1; });
     const time_t end = time(nullptr) + seconds;
-    for (int wave = 0; wave < int(std::size(kMixtures)) || time(nullptr) < end; wave++) // each mixture at least once
-        campaign.wave(wave);
+    // Each mixture at least once.
+    for (size_t wave = 0; !ended_early && (wave < mixtures.size() || time(nullptr) < end); wave++)
+        campaign.wave(int(wave), mixtures[wave % mixtures.size()]);
     campaign.report();
     return 0;
 }

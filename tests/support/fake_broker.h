@@ -34,7 +34,8 @@ class FakeBroker {
     static constexpr int64_t kTimeoutNs = int64_t{60} * 1000000000;
 
     FakeBroker(uint64_t limit_bytes, unsigned seed, uint64_t spill_segments = 0)
-        : region_(limit_bytes, false, spill_segments), ledger_(limit_bytes), extents_(region_.map(), limit_bytes, ledger_), random_(seed) {
+        : region_(limit_bytes, false, spill_segments), ledger_(limit_bytes),
+          extents_(region_.map(), limit_bytes, ledger_), random_(seed) {
         if (extents_.start() != 0) test_die("no memory for the tables of a fake region");
         for (uint32_t s = 0; s < kSlots; s++) {
             slot(s).owner.store(SlotWord{SlotState::Active, kEpoch}.pack(), std::memory_order_release);

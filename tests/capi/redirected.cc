@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// An index entry that leads to another row: a whole and right one, of the same layout, so that its id alone tells. No
+// read may serve it.
+#include "core/shm/layout.h"
+#include "tests/support/session.h"
+
+#include <cinttypes>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using namespace libcache;
+
+namespace {
+
+constexpr int64_t kBytes = 100; // of a row
+constexpr unsigned char kUntouched = 0xee;
+
+// This process's own mapping for writing of the only cache it has put rows into.
+char *writable_region() {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        uint64_t from = 0, to = 0, file_offset = 0;
+        char rights[5];
+        if (sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64, &from, &to, rights, &file_offset) != 4)
+            continue;
+        if (std::string(rights) != "rw-s" || file_offset != 0 || to - from < sizeof(RegionHeader)) continue;
+        auto *const base = reinterpret_cast<char *>(from); // NOLINT(performance-no-int-to-ptr)
+        if (reinterpret_cast<RegionHeader *>(base)->magic.load(std::memory_order_acquire) == kRegionMagic) return base;
+    }
+    test_die("no region is mapped for writing");
+}
+
+// The entry by which row `id` is found.
+AtomicU64 &entry_of(char *region, int64_t id) {
+    const auto &header = *reinterpret_cast<const RegionHeader *>(region);
+    for (uint64_t k = 0; k < header.levels.load(std::memory_order_acquire); k++) {
+        const Level &level = header.level[k];
+        auto *const entries = reinterpret_cast<AtomicU64 *>(region + level.offset.load(std::memory_order_relaxed));
+        for (uint64_t i = 0; i < level.slots.load(std::memory_order_relaxed); i++) {
+            const uint64_t entry = entries[i].load(std::memory_order_acquire);
+            if (entry == 0) continue;
+            if (reinterpret_cast<const RowHeader *>(region + IndexEntry::offset(entry))->row_id == id)
+                return entries[i];
+        }
+    }
+    test_die("row %ld is in no level", long(id));
+}
+
+void put(cache *handle, int64_t id) {
+    const std::vector<unsigned char> bytes(kBytes, static_cast<unsigned char>(id));
+    const cache_column column{const_cast<unsigned char *>(bytes.data()), kBytes, &kBytes, CACHE_UINT8, 1, {}};
+    cr_assert_eq(cache_put(handle, id, &column, 1), 0, "%s", cache_last_error());
+}
+
+bool no_hit(int64_t result) {
+    return result == 0 || result == CACHE_ENOTFOUND || result == CACHE_ECORRUPT;
+}
+
+// Row `id`'s entry leads to row `other`. Both were read before: their layout is known, and the short ways are taken.
+void redirect(cache *handle, int64_t id, int64_t other) {
+    cache_view view{};
+    for (int64_t known : {id, other}) {
+        OK(cache_get(handle, known, &view));
+        cache_view_release(&view);
+    }
+    char *const region = writable_region();
+    AtomicU64 &entry = entry_of(region, id);
+    const uint64_t before = entry.load(std::memory_order_relaxed);
+    const uint64_t to = entry_of(region, other).load(std::memory_order_relaxed);
+    entry.store((before & ~IndexEntry::kRefMask) | (to & IndexEntry::kRefMask), std::memory_order_release);
+
+    const int result = cache_get(handle, id, &view);
+    cr_assert(result == CACHE_ENOTFOUND || result == CACHE_ECORRUPT, "cache_get of row %ld gives %d", long(id), result);
+    const int64_t ids[] = {other, id, other};
+    cache_view views[3] = {};
+    const int64_t hits = cache_get_batch(handle, ids, 3, views);
+    cr_assert(hits == 2 || hits == CACHE_ECORRUPT, "cache_get_batch gives %ld", long(hits));
+    cr_assert_null(views[1].cache, "cache_get_batch serves row %ld", long(id));
+    for (cache_view &each : views)
+        if (each.cache) cache_view_release(&each);
+    unsigned char gathered[3 * kBytes];
+    uint8_t found[3] = {1, 1, 1};
+    memset(gathered, kUntouched, sizeof gathered);
+    const int64_t copied = cache_gather(handle, ids, 3, 0, gathered, kBytes, found);
+    cr_assert(copied == 2 || copied == CACHE_ECORRUPT, "cache_gather gives %ld", long(copied));
+    cr_assert_eq(found[1], 0, "cache_gather serves row %ld", long(id));
+    for (int64_t i = 0; i < kBytes; i++)
+        cr_assert_eq(gathered[kBytes + i], kUntouched, "cache_gather copies another row at byte %ld", long(i));
+    uint8_t there[1] = {1};
+    cr_assert(no_hit(cache_contains(handle, &id, 1, there)), "cache_contains counts row %ld", long(id));
+    cr_assert_eq(there[0], 0, "cache_contains has row %ld", long(id));
+
+    entry.store(before, std::memory_order_release); // the server's own check at the end finds all as it was
+    OK(cache_get(handle, id, &view));
+    cache_view_release(&view);
+}
+
+} // namespace
+
+Test(redirected, an_entry_of_the_dense_level_that_leads_to_another_row_gives_none) {
+    Session s;
+    put(s.rows, 3);
+    put(s.rows, 4);
+    redirect(s.rows, 3, 4);
+}
+
+// The tag stays: the window is searched to its end.
+Test(redirected, an_entry_of_a_hashed_level_that_leads_to_another_row_gives_none) {
+    Session s;
+    const int64_t far = int64_t{1} << 50;
+    put(s.rows, far + 1);
+    put(s.rows, far + (int64_t{1} << 40));
+    redirect(s.rows, far + 1, far + (int64_t{1} << 40));
+}
