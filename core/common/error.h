@@ -10,8 +10,8 @@
 namespace libcache {
 
 [[gnu::format(printf, 2, 3)]] int fail(int code, const char *format, ...);
-// Notes what kept a CACHE_EFULL from being a success, for cache_full_cause(); any other code is left as it is. Around the
-// fail() that words it: return full_of(CACHE_FULL_SIZE, fail(CACHE_EFULL, ...)).
+// Notes what kept a CACHE_EFULL from being a success, for cache_full_cause(); any other code is left as it is. Around
+// the fail() that words it: return full_of(CACHE_FULL_SIZE, fail(CACHE_EFULL, ...)).
 int full_of(uint32_t cause, int code);
 uint32_t full_cause(); // of this thread's last failure: enum cache_cause
 int note_miss(int64_t row_id, uint32_t session_id, uint32_t cache_id); // returns CACHE_ENOTFOUND

@@ -335,7 +335,7 @@ void CacheRegion::tick() {
 }
 
 bool CacheRegion::restless() const {
-    return state_ != State::Live || refused_ != 0 || growth_.active || somebody_waits() ||
+    return state_ != State::Live || refused_.any() || growth_.active || somebody_waits() ||
            std::any_of(clients_.begin(), clients_.end(), [](const auto &entry) { return entry.second.closing; });
 }
 

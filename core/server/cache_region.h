@@ -13,6 +13,7 @@
 #include "core/server/extents.h"
 #include "core/server/populate.h"
 #include "core/server/spill_segments.h"
+#include "core/shm/refused.h"
 #include "core/shm/region.h"
 #include "core/shm/ring.h"
 
@@ -174,7 +175,7 @@ class CacheRegion {
     std::vector<LevelFact> level_;
     Growth growth_;
     std::optional<WindowMap> sample_; // first chunk of the newest level, if it is hashed
-    uint64_t refused_ = 0;            // smallest extent refused; mirrored in the header
+    Refused refused_;                 // smallest extents refused; mirrored in the header
     uint64_t jobs_ = 0, builders_ = 0;
     int64_t quiet_since_ns_ = 0;     // when a writer was last heard of
     int64_t no_memory_until_ns_ = 0; // the kernel refused pages just now
@@ -230,6 +231,7 @@ class CacheRegion {
     void wake(uint32_t slot);
     void refuse(uint32_t slot, Client &client, uint64_t chunks);
     void look_for_room();
+    void allow_stubs();
     bool somebody_waits() const;
     uint64_t kept_from_rows() const;
     uint64_t row_room() const;

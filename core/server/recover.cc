@@ -61,6 +61,7 @@ int CacheRegion::recover_extents(uint32_t slot) {
         }
         extents_->seal_recovered(head.chunk, found.used, found.rows, found.bytes, found.dead_units);
     }
+    allow_stubs();
     look_for_room();
     return 0;
 }
@@ -77,7 +78,7 @@ int CacheRegion::restore() {
     tag_.assign(h.tag, strnlen(h.tag, sizeof h.tag));
     label_.assign(h.label, strnlen(h.label, sizeof h.label));
     header()->generation.store(shop_.generation, std::memory_order_relaxed); // for statistics
-    refused_ = h.refused_chunks.load(std::memory_order_relaxed);
+    refused_ = Refused::unpack(h.refused_chunks.load(std::memory_order_relaxed));
     state_ = State::Live;
     restore_extents();
     restore_slots();

@@ -33,6 +33,7 @@ void CacheRegion::drain_returns(Client &client) {
     for (uint32_t i = 0; i < kRingTokens; ++i) {
         const uint64_t raw = client.back.peek();
         if (raw == 0 && client.back.waiting() == 0) break;
+        allow_stubs();
         if (Token::valid(raw)) freed += extents_->trim(Token::unpack(raw).chunk);
         client.back.advance();
     }
@@ -338,21 +339,36 @@ void CacheRegion::refuse(uint32_t slot, Client &client, uint64_t chunks) {
     log_line(LogLevel::Debug, "cache %u/%u: slot %u is refused %llu chunks", names_.session_id, names_.cache_id, slot,
              static_cast<unsigned long long>(chunks));
     const uint32_t cause = full_cause_of(chunks);
+    const bool stub = client.want.stub; // the answer ends the want
     answer(slot, client, CACHE_EFULL, chunks, cause);
-    refused_ = refused_ == 0 ? chunks : std::min(refused_, chunks);
-    header()->refused_cause.store(cause, std::memory_order_relaxed);     // the hint's
-    header()->refused_chunks.store(refused_, std::memory_order_relaxed); // a hint
+    refused_.add(static_cast<uint32_t>(chunks), stub);
+    header()->refused_cause.store(cause, std::memory_order_relaxed);            // the hint's
+    header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
 }
 
 // Takes the hint back when it may be wrong. Cheap while nothing is refused.
 void CacheRegion::look_for_room() {
-    if (refused_ == 0 || (spill_ && row_room() < refused_ * kChunkBytes)) return;
-    const uint64_t with_tables = (refused_ + refused_ / 64 + 1) * kChunkBytes;
-    if (extents_->find_free(refused_) == Extents::kNone &&
-        (now_ns() < no_memory_until_ns_ || extents_->room_bytes() < with_tables))
-        return;
-    refused_ = 0;
+    if (!refused_.any()) return;
+    const auto room_for = [&](uint64_t chunks) {
+        const uint64_t with_tables = (chunks + chunks / 64 + 1) * kChunkBytes;
+        return extents_->find_free(chunks) != Extents::kNone ||
+               (now_ns() >= no_memory_until_ns_ && extents_->room_bytes() >= with_tables);
+    };
+    if (refused_.stubs != 0 && room_for(refused_.stubs)) allow_stubs();
+    if (refused_.level && room_for(1)) { // the smallest level
+        refused_.level = false;
+        header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
+    }
+    if (refused_.rows == 0 || !may_have(refused_.rows, false) || !room_for(refused_.rows)) return;
+    refused_ = {};
     header()->refused_chunks.store(0, std::memory_order_relaxed); // a hint
+}
+
+// Stubs may be asked for again. Also when an extent was sealed, which may have room above its rows (offer_sealed).
+void CacheRegion::allow_stubs() {
+    if (refused_.stubs == 0) return;
+    refused_.stubs = 0;
+    header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
 }
 
 } // namespace libcache

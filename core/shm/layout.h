@@ -287,7 +287,7 @@ struct RegionHeader {
     alignas(kCacheLine) AtomicU64 state; // CacheState; Dying rel, read acq once a call
     AtomicU64 top_bytes;                 // end of what may be touched, from the start of the region; only grows; rel
     AtomicU64 levels;                    // levels in use; rel [level]
-    AtomicU64 refused_chunks;            // hint: extents of this size and more are refused just now; 0 = none known
+    AtomicU64 refused_chunks;            // Refused (refused.h), a hint: what is refused just now; 0 = nothing known
     AtomicU64 slots_top;                 // slots [0, slots_top) have pages
     AtomicU64 table_top;                 // extent entries [0, table_top) have pages and mean something
     AtomicU64 generation;                // brokers that have served this region

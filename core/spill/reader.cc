@@ -140,10 +140,18 @@ bool prepare(SpillRead &read, uint64_t file_bytes) {
     return read.image != nullptr;
 }
 
+// One sum covers the row: all that can be told of the damage is whether the header has it.
+void look_at_damage(SpillRead &read) {
+    RowHeader header;
+    memcpy(&header, read.image->data(), sizeof header);
+    if (header.check == row_check(header.layout, read.row_id, header.bytes, header.n_columns))
+        read.columns = header.n_columns;
+}
+
 void judge(SpillRead &read) {
-    const bool damaged =
-        read.error == 0 ? crc32c(read.image->data(), read.stub.bytes) != read.stub.crc : read.error == ENODATA;
-    if (damaged)
+    const bool differs = read.error == 0 && crc32c(read.image->data(), read.stub.bytes) != read.stub.crc;
+    if (differs) look_at_damage(read);
+    if (differs || read.error == ENODATA)
         read.code = CACHE_ECORRUPT;
     else if (read.error != 0)
         read.code = read.error == ENOMEM ? CACHE_ENOMEM : CACHE_EIO;
@@ -220,13 +228,20 @@ int read_failed(const SpillRead &read) {
     case CACHE_EIO:
         return fail(CACHE_EIO, "reading spilled row %lld, %llu bytes at %llu of the spill file: %s", id, bytes, offset,
                     strerror(read.error));
-    default:
-        return fail(CACHE_ECORRUPT,
-                    read.error == ENODATA
-                        ? "spilled row %lld, %llu bytes at %llu, does not lie within the spill file"
-                        : "spilled row %lld, %llu bytes at %llu of the spill file, is damaged: its CRC-32C differs",
-                    id, bytes, offset);
+    default: break;
     }
+    if (read.error == ENODATA)
+        return fail(CACHE_ECORRUPT, "spilled row %lld, %llu bytes at %llu, does not lie within the spill file", id,
+                    bytes, offset);
+    if (read.columns == 0)
+        return fail(CACHE_ECORRUPT,
+                    "spilled row %lld, %llu bytes at %llu of the spill file, is damaged: its CRC-32C differs, and its "
+                    "header is wrong",
+                    id, bytes, offset);
+    return fail(CACHE_ECORRUPT,
+                "spilled row %lld, %llu bytes at %llu of the spill file, is damaged: its CRC-32C differs; its header "
+                "is right, so it is one of its %u columns, which this sum covers together",
+                id, bytes, offset, read.columns);
 }
 
 } // namespace libcache

@@ -42,9 +42,10 @@ class SpilledImages {
 struct SpillRead {
     SpillStub stub;
     int64_t row_id;
-    OwnedImage image; // if `code` is 0
-    int code = 0;     // CACHE_ENOMEM, CACHE_EIO, CACHE_ECORRUPT
-    int error = 0;    // errno; ENODATA: not within the file
+    OwnedImage image;     // if `code` is 0
+    int code = 0;         // CACHE_ENOMEM, CACHE_EIO, CACHE_ECORRUPT
+    int error = 0;        // errno; ENODATA: not within the file
+    uint32_t columns = 0; // of a row whose CRC differs and whose header is right all the same
 };
 
 // Reads n images from `fd`, whose stubs may name anything below `file_bytes`; many at once where n > 1, neighbours in

@@ -145,7 +145,10 @@ int Spiller::reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight
 void Spiller::begin(const Flight &flight) {
     // What an earlier write of this id failed of is history: it is neither this one's result nor a lost row.
     lost_ -= std::erase_if(failures_, [&](const Failure &failure) { return failure.row_id == flight.row_id(); });
-    under_way_.insert(flight.row_id());
+    {
+        std::lock_guard ids(ids_mutex_);
+        under_way_.insert(flight.row_id());
+    }
     rows_under_way_.fetch_add(1, std::memory_order_relaxed);
     if (flight.term != 0) appends_under_way_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -222,6 +225,7 @@ int Spiller::write_large(std::unique_lock<std::mutex> &lock, const RowImage &ima
     if (flight.term == 0) lock.lock();
     own_ = flight.row_id();
     const int rc = end(flight, error);
+    forget(&flight, 1);
     own_ = -1;
     own_failure_.reset(); // this thread's last error says it
     if (rc == 0) count(*flight.run, 1, flight.column_bytes);
@@ -242,7 +246,9 @@ void Spiller::make_room(std::unique_lock<std::mutex> &lock) {
     for (Buffer *buffer : {open_, free_.back()})
         if (buffer != nullptr && buffer->rows.size() == buffer->rows.capacity())
             buffer->rows.reserve(std::max<size_t>(64, 2 * buffer->rows.size()));
-    if (under_way_.size() >= under_way_.max_load()) under_way_.reserve(std::max<size_t>(64, 2 * under_way_.size()));
+    if (under_way_.size() < under_way_.max_load()) return;
+    std::lock_guard ids(ids_mutex_);
+    under_way_.reserve(std::max<size_t>(64, 2 * under_way_.size()));
 }
 
 // The open buffer if it goes on at `offset` and has room, else another, which make_room() has seen to.
@@ -336,6 +342,7 @@ void Spiller::finish(Buffer &buffer) {
         count(run, rows, column_bytes);
         leave(run, i - first);
     }
+    forget(buffer.rows.data(), buffer.rows.size());
     // rel [landed] pairs with busy(): who sees that nothing is under way finds the rows
     rows_under_way_.fetch_sub(buffer.rows.size(), std::memory_order_release);
     const auto is_append = [](const Flight &flight) { return flight.term != 0; };
@@ -362,8 +369,14 @@ int Spiller::end(const Flight &flight, int error) {
     else
         rc = publish(flight);
     if (rc < 0) fail_row(flight, rc);
-    under_way_.erase(flight.row_id());
     return rc;
+}
+
+// Their flights have ended. After publication: who does not find a row here finds it in the index.
+void Spiller::forget(const Flight *flights, size_t n) {
+    std::lock_guard ids(ids_mutex_);
+    for (size_t i = 0; i < n; i++)
+        under_way_.erase(flights[i].row_id());
 }
 
 int Spiller::publish(const Flight &flight) {
@@ -412,17 +425,22 @@ void Spiller::fail_row(const Flight &flight, int code) {
 
 // ---- what later calls do
 
-bool Spiller::writes(int64_t row_id) {
+// Who only asks does not wait: whoever has the mutex, be it to wait for the broker or the disk, collects by itself.
+void Spiller::help() {
     const KeepError keep; // failures are flush()'s to tell
-    std::lock_guard lock(mutex_);
-    collect();
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) collect();
+}
+
+bool Spiller::writes(int64_t row_id) {
+    help();
+    std::lock_guard ids(ids_mutex_);
     return under_way_.contains(row_id);
 }
 
 void Spiller::wait_for(int64_t row_id) {
+    if (!writes(row_id)) return;
     const KeepError keep;
     std::unique_lock lock(mutex_);
-    collect();
     while (under_way_.contains(row_id)) {
         if (open_ != nullptr) close_open();
         flying_.empty() ? changed_.wait(lock) : wait_for_oldest(lock); // a large row: it is written by another thread

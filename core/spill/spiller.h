@@ -3,7 +3,9 @@
 // and several transfers at once, and publishes a stub for each when its bytes are written (PROTOCOL "Spilled row").
 // There is no thread: what is done is taken note of by later calls, by flush() and at the end. Any thread may call; the
 // mutex is private to the process. Rows are copied into staging buffers without it (a stream's with it: their order is
-// that of the calls); it is held while the broker makes file space and while all buffers are being written.
+// that of the calls); it is held while the broker makes file space and while all buffers are being written. Who only
+// asks whether a row is under way must not wait for that: the ids have a mutex of their own, which is held for a
+// look-up or a change alone, and taken last.
 #pragma once
 
 #include "core/common/error.h"
@@ -61,9 +63,9 @@ class Spiller {
         return appends_under_way_.load(std::memory_order_relaxed) != 0 ||
                stream_failed_.load(std::memory_order_relaxed);
     }
-    // This row is being written. Takes note of what is done.
+    // This row is being written. Takes note of what is done, if no other thread is at work here.
     bool writes(int64_t row_id);
-    // Waits for this row if it is being written.
+    // The same, and waits for this row if it is being written.
     void wait_for(int64_t row_id);
     void drain();
     // drain(), and the first failure that no call has returned yet.
@@ -129,12 +131,14 @@ class Spiller {
     std::condition_variable changed_;         // a closed buffer was handed to the ring, or a large row has ended
     std::list<Run> runs_;
     Run *current_ = nullptr;
-    boost::unordered_flat_set<int64_t> under_way_; // ids
-    std::vector<Failure> failures_;                // not told yet: the first ones
-    uint64_t lost_ = 0;                            // rows not told yet
-    int64_t own_ = -1;                             // the row that the call at work has brought
-    std::optional<Failure> own_failure_;           // of that row
+    std::vector<Failure> failures_;      // not told yet: the first ones
+    uint64_t lost_ = 0;                  // rows not told yet
+    int64_t own_ = -1;                   // the row that the call at work has brought
+    std::optional<Failure> own_failure_; // of that row
     std::optional<Failure> stream_failure_;
+
+    std::mutex ids_mutex_; // guards changes of the following, besides mutex_: either is enough to read it
+    boost::unordered_flat_set<int64_t> under_way_; // ids
 
     int start();
     int reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight *flight);
@@ -152,11 +156,13 @@ class Spiller {
     void copied(Buffer &buffer);
     void collect();
     void land();
+    void help();
     void wait_for_oldest(std::unique_lock<std::mutex> &lock);
     void wait_all(std::unique_lock<std::mutex> &lock);
     void finish(Buffer &buffer);
     int end(const Flight &flight, int error);
     int publish(const Flight &flight);
+    void forget(const Flight *flights, size_t n);
     void count(Run &run, uint64_t rows, uint64_t column_bytes);
     void leave(Run &run, uint64_t flights);
     void fail_row(const Flight &flight, int code);

@@ -5,6 +5,7 @@
 #include "core/common/futex.h"
 #include "core/common/pause.h"
 #include "core/control/socket.h"
+#include "core/shm/refused.h"
 #include "core/store/writer.h"
 
 #include <algorithm>
@@ -67,6 +68,12 @@ int Writer::refused(const Need &need, Answer answer, uint32_t cause) const {
     const uint64_t in_use = header_->charged_bytes.load(std::memory_order_relaxed);
     const long long row_id = named(need.row_id);
     const Want want = need.want;
+    if (answer.code == CACHE_EFULL && want.stub && need.row_bytes == sizeof(RowHeader))
+        return full_of(cause, fail(CACHE_EFULL,
+                                   "row %lld cannot be spilled: cache %u of session %u has no memory for the %llu "
+                                   "bytes that name its place on disk: %llu of its limit of %llu bytes are in use; %s",
+                                   row_id, header_->cache_id, header_->session_id, big(need.row_bytes), big(in_use),
+                                   big(header_->limit_bytes), why_full(cause)));
     if (answer.code == CACHE_EFULL && want.extent)
         return full_of(
             cause,
@@ -129,11 +136,15 @@ int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, c
     const Want want{true, false, 0, static_cast<uint32_t>(round_up(bytes, kChunkBytes) / kChunkBytes), row.has_share()};
     const Need need{want, row.row_id, row.bytes(0)};
     // A hint of the broker: full is said without a message for each row. It is cleared when room appears.
-    const uint64_t known = header_->refused_chunks.load(std::memory_order_relaxed);
-    const bool full = known != 0 && want.chunks >= known;
+    const Refused known = Refused::unpack(header_->refused_chunks.load(std::memory_order_relaxed));
+    const bool full = known.covers(want.chunks, want.stub);
     if (row.may_spill && (full || stub_ordered_)) return CACHE_EFULL; // each row that spills comes by here
     if (int rc = still_ours(row.row_id); rc != 0) return rc;
     if (stub_ordered_ && !row.has_share()) return full_but_for_stubs(row);
+    if (full) {
+        const uint64_t cause = header_->refused_cause.load(std::memory_order_relaxed); // the hint's
+        return refused(need, {CACHE_EFULL, want.chunks}, static_cast<uint32_t>(cause));
+    }
     if (row.has_share()) {
         const bool alone = rows_waiting_ == 0;
         stub_ordered_ = true;
@@ -141,10 +152,6 @@ int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, c
         if (rc == CACHE_EFULL && !alone) return 0; // that may have been the answer to a row: ask again
         if (rc != 0) stub_ordered_ = false;
         return rc;
-    }
-    if (full) {
-        const uint64_t cause = header_->refused_cause.load(std::memory_order_relaxed); // the hint's
-        return refused(need, {CACHE_EFULL, want.chunks}, static_cast<uint32_t>(cause));
     }
     rows_waiting_++;
     const int rc = wait_answer(lock, seen, need, deadline);
@@ -158,7 +165,11 @@ int Writer::wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline) 
     const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
     if (int rc = index_.refresh(); rc != 0) return rc; // a level that cannot be: nothing would come of waiting
     if (index_.known() > levels) return 0;             // it has come: look again
-    return wait_answer(lock, seen, {Want{false, true, levels, 0}, row_id, 0}, deadline);
+    const Need need{Want{false, true, levels, 0}, row_id, 0};
+    if (Refused::unpack(header_->refused_chunks.load(std::memory_order_relaxed)).level) // as in wait_for_extent()
+        return refused(need, {CACHE_EFULL, 0},
+                       static_cast<uint32_t>(header_->refused_cause.load(std::memory_order_relaxed)));
+    return wait_answer(lock, seen, need, deadline);
 }
 
 } // namespace libcache

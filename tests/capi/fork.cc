@@ -186,7 +186,8 @@ Test(fork, control_calls_work_in_the_child) {
 }
 
 Test(fork, while_another_thread_writes_leaves_the_child_able_to_write) {
-    if (kSanitized) SKIP("a fork beside a thread that allocates: the sanitizer's own allocator lock stays held in the child");
+    if (kSanitized)
+        SKIP("a fork beside a thread that allocates: the sanitizer's own allocator lock stays held in the child");
     Session s;
     std::atomic<bool> stop{false};
     std::atomic<int64_t> written{0};

@@ -86,7 +86,8 @@ Test(isolation, an_executed_program_inherits_nothing) {
 }
 
 Test(isolation, eight_children_of_a_busy_process_write_and_read_again_and_again) {
-    if (kSanitized) SKIP("a fork beside a thread that allocates: the sanitizer's own allocator lock stays held in the child");
+    if (kSanitized)
+        SKIP("a fork beside a thread that allocates: the sanitizer's own allocator lock stays held in the child");
     Session s(256 << 20);
     std::atomic<bool> stop{false};
     std::atomic<int> failed{0};

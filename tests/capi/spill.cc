@@ -3,7 +3,10 @@
 #include "tests/support/spill.h"
 #include "core/shm/layout.h"
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <fstream>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -184,6 +187,46 @@ Test(spill, what_this_process_is_writing_it_finds) {
 }
 
 // They are a few bytes, and rows go on.
+char state_of_thread(pid_t thread) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string number, name;
+    char state = 0;
+    file >> number >> name >> state;
+    return state;
+}
+
+// A broker that does not answer holds up the put that asks it for file space, and nobody else. The deadline of this
+// test ends before that of the put.
+Test(spill, a_get_of_another_row_does_not_wait_for_a_put_that_asks_the_server, .timeout = 40) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    cache_server_stats info{};
+    info.size = sizeof info;
+    OK(cache_server_info(s.client, &info));
+    cr_assert_eq(kill(info.broker_pid, SIGSTOP), 0);
+    std::atomic<int64_t> put{0};
+    std::atomic<pid_t> thread{0};
+    std::thread putting([&] {
+        thread.store(gettid());
+        while (put.load() < 200) { // of 100 KB: two segments and more
+            if (put_bytes(s.rows, first + put.load(), 100'000) != 0) test_die("put: %s", cache_last_error());
+            put.fetch_add(1);
+        }
+    });
+    cache_view view;
+    int64_t before = -1;
+    for (int asleep = 0; asleep < 50; before = put.load()) { // it waits for the server, and rows are under way
+        FAILS(cache_get(s.rows, first + 1'000, &view), CACHE_ENOTFOUND);
+        usleep(1000);
+        asleep = put.load() == before && thread.load() != 0 && state_of_thread(thread.load()) == 'S' ? asleep + 1 : 0;
+        cr_assert_lt(put.load(), 200, "nothing was asked of the server");
+    }
+    cr_assert_eq(kill(info.broker_pid, SIGCONT), 0);
+    putting.join();
+    OK(cache_flush(s.rows));
+    check_bytes(s.rows, first + 199, 100'000);
+}
+
 Test(spill, column_names_find_room_in_full_memory) {
     SpillSession s;
     int64_t id = fill_memory(s, 0);
@@ -375,6 +418,7 @@ Test(spill, a_row_that_was_changed_on_disk_is_told) {
     SpillSession s;
     const int64_t first = fill_memory(s, 0);
     OK(put_bytes(s.rows, first, 50'000));
+    OK(put_bytes(s.rows, first + 1, 50'000));
     OK(cache_flush(s.rows));
     // The file is one of the server's descriptors and has no name.
     char link[64], target[4096];
@@ -393,13 +437,22 @@ Test(spill, a_row_that_was_changed_on_disk_is_told) {
         if (strncmp(target, s.folder.path().c_str(), s.folder.path().size()) != 0) continue;
         FILE *file = fopen(link, "r+");
         if (file == nullptr) continue;
-        std::vector<char> zeros(8 << 20, 1); // all of the first segment
-        fwrite(zeros.data(), 1, zeros.size(), file);
+        std::vector<unsigned char> segment(8 << 20);
+        segment.resize(fread(segment.data(), 1, segment.size(), file));
+        // One byte in the middle of a row, and all of another one, its header with it
+        const std::vector<unsigned char> one = bytes_of(first, 50'000), all = bytes_of(first + 1, 50'000);
+        const auto at = std::ranges::search(segment, one).begin(), there = std::ranges::search(segment, all).begin();
+        cr_assert(at != segment.end() && there != segment.end(), "the rows are not in the first segment");
+        at[25'000] ^= 1;
+        std::fill(there - 128, there + 128, 1);
+        rewind(file);
+        fwrite(segment.data(), 1, segment.size(), file);
         done = fclose(file) == 0;
     }
     cr_assert(done, "the spill file was not found");
     cache_view view;
-    FAILS(cache_get(s.rows, first, &view), CACHE_ECORRUPT, "CRC-32C");
+    FAILS(cache_get(s.rows, first, &view), CACHE_ECORRUPT, "CRC-32C", "one of its 1 columns");
+    FAILS(cache_get(s.rows, first + 1, &view), CACHE_ECORRUPT, "CRC-32C", "its header is wrong");
     int64_t ids[] = {0, first};
     cache_view views[2];
     FAILS(cache_get_batch(s.rows, ids, 2, views), CACHE_ECORRUPT);

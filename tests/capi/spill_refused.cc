@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spilling where something is refused: io_uring, locked memory, room on the disk.
+// Spilling where something is refused: io_uring, locked memory, room on the disk, memory for stubs.
+#include "core/shm/layout.h"
 #include "tests/support/refuse.h"
 #include "tests/support/spill.h"
 
@@ -59,6 +60,14 @@ std::string log_of(const SpillSession &s) {
     OK(cache_server_info(s.client, &info));
     std::ifstream file(info.log_path);
     return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int64_t said(const SpillSession &s, const char *words) {
+    const std::string log = log_of(s);
+    int64_t times = 0;
+    for (size_t at = log.find(words); at != std::string::npos; at = log.find(words, at + 1))
+        times++;
+    return times;
 }
 
 void refused(std::initializer_list<int> calls, int error) {
@@ -184,6 +193,83 @@ Test(spill_refused, a_write_that_fails_ends_the_stream_until_it_is_begun_again) 
             must(rows::check(stream, id, kLargest).empty(), "a row");
         must(cache_close(stream) == 0 && cache_close(s.rows) == 0, "close");
     });
+}
+
+// The share for stubs is used up. The server says in its debug log each time that it was asked and has refused; what is
+// said without asking it must end when there is memory again.
+Test(spill_refused, full_of_stubs_is_said_without_asking_for_each_row, .timeout = 120) {
+    SpillSession s(4 << 20, {"--loglevel", "0"});
+    cache_options options = spilling(2 << 20);
+    options.expected_rows = 40'000; // no index level is made on the way
+    cache *handle = s.open(2, options);
+    // Memory that will come free: a row that is reserved and never published.
+    std::vector<unsigned char> bytes(300'000);
+    Bytes large(nullptr, bytes.size());
+    cache_reservation *reservation = nullptr;
+    OK(cache_reserve(handle, 39'999, &large.column, 1, &reservation));
+    const Bytes small(bytes.data(), 500);
+    int64_t id = 0;
+    while (cache_put(handle, id, &small.column, 1) == 0)
+        cr_assert_lt(++id, 39'999, "the share for stubs has no end");
+    FAILS(cache_put(handle, id, &small.column, 1), CACHE_EFULL, "cannot be spilled", "name its place on disk");
+    OK(cache_flush(handle));
+    const auto asked = [&] { return said(s, "is refused"); };
+    const int64_t before = asked();
+    cr_assert_gt(before, 0, "the log does not say what is refused");
+    // What is left of some extent may still be lent now and then, so not each of these need fail.
+    for (int refused = 0; refused < 1000; id++)
+        refused += cache_put(handle, id, &small.column, 1) == CACHE_EFULL;
+    cr_assert_leq(asked() - before, 50, "the server was asked for most of 1000 rows");
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SIZE});
+    OK(cache_abort(reservation));
+    while (cache_put(handle, id, &small.column, 1) != 0) // the test's deadline ends this
+        usleep(1000);
+    OK(cache_flush(handle));
+    cache_view view;
+    OK(cache_get(handle, id, &view));
+    OK(cache_view_release(&view));
+    OK(cache_close(handle));
+}
+
+// The same where it is the index that has no room: its levels are for ids that are far apart. Whether it or the stubs
+// use up the last memory depends on how much there is, so several amounts are tried.
+Test(spill_refused, a_full_index_is_said_without_asking_for_each_row, .timeout = 120) {
+    SpillSession s(4 << 20, {"--loglevel", "0"});
+    std::vector<unsigned char> bytes(300'000);
+    Bytes large(nullptr, bytes.size());
+    const Bytes small(bytes.data(), 1);
+    const auto asked = [&] { return said(s, "no room for index level"); };
+    constexpr int64_t kApart = 1'000'003;
+    cache *handle = nullptr;
+    cache_reservation *reservation = nullptr;
+    int64_t id = 0, refused = 0;
+    const auto put = [&](int64_t n) {
+        for (const int64_t end = id + n; id < end; id++)
+            refused += cache_put(handle, id * kApart, &small.column, 1) == CACHE_EFULL;
+        refused += cache_flush(handle) == CACHE_EFULL;
+    };
+    for (uint32_t chunks = 24; asked() == 0; chunks++) {
+        cr_assert_lt(chunks, 48, "it was never the index");
+        if (handle != nullptr) OK(cache_abort(reservation));
+        if (handle != nullptr) OK(cache_close(handle));
+        handle = s.open(chunks, spilling(chunks * libcache::kChunkBytes));
+        OK(cache_reserve(handle, 1, &large.column, 1, &reservation));
+        for (id = 1, refused = 0; refused < 500 && asked() == 0;)
+            put(100);
+    }
+    put(2000); // the oldest levels have places left
+    const int64_t before = asked();
+    refused = 0;
+    put(1000);
+    cr_assert_gt(refused, 0);
+    cr_assert_leq(asked() - before, 50, "the server was asked for most of 1000 rows");
+    OK(cache_abort(reservation));
+    cache_view view;
+    do { // the test's deadline ends this
+        put(1);
+    } while (cache_get(handle, (id - 1) * kApart, &view) != 0);
+    OK(cache_view_release(&view));
+    OK(cache_close(handle));
 }
 
 // 1 GiB into a folder of 64 MiB.

@@ -47,6 +47,7 @@ void spill_all(Round &round, unsigned seed) {
             if (!round.spill.check(id, bytes_of(id))) test_die("row %ld is missing", id);
         }
         if (what == 8) (void)spiller.writes(order[random() % order.size()]);
+        if (what == 9) spiller.wait_for(kIds + id); // nobody puts it
     }
 }
 

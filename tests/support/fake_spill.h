@@ -9,6 +9,7 @@
 #include "tests/support/rows.h"
 
 #include <fcntl.h>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -102,6 +103,7 @@ class FakeSpill : public SpillLink {
     ExtentWord word(uint64_t n) { return ExtentWord::unpack(segment(n).own.load(std::memory_order_acquire)); }
     uint64_t rows_of(uint64_t n) { return segment(n).rows.load(std::memory_order_relaxed); }
     uint64_t lent() const { return lent_; } // runs
+    std::function<void()> before_grant = [] {};
 
   private:
     FakeBroker broker_{32 << 20, 7, kSegments};
@@ -116,6 +118,7 @@ class FakeSpill : public SpillLink {
     SpillSegment &segment(uint64_t n) { return *broker_.region().map().segment(n); }
     // Called under the spiller's mutex.
     int grant(uint64_t bytes, int, int64_t, Run *run) override {
+        before_grant();
         if (lent_ == kSegments || bytes > kSegmentBytes)
             return fail(CACHE_EFULL, "%lu segments are lent, %lu bytes were asked for", lent_, bytes);
         *run = {lent_, 1, 1};

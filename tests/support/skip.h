@@ -13,12 +13,16 @@
         cr_skip_test("%s", reason);                                                                                    \
     } while (0)
 
-// For what madvise does. qemu-user, which the tests for another machine run in, takes every advice, also one that does
-// not exist, and follows hardly any.
+// qemu-user, which the tests for another machine run in, takes every advice of madvise, also one that does not exist,
+// and follows hardly any.
+inline bool in_qemu() {
+    constexpr int needs_no_advice = 1 << 20;
+    return madvise(nullptr, 0, needs_no_advice) == 0;
+}
+
 #define NEEDS_MADVISE(what)                                                                                            \
     do {                                                                                                               \
-        constexpr int needs_no_advice = 1 << 20;                                                                       \
-        if (madvise(nullptr, 0, needs_no_advice) == 0) SKIP(what ": madvise does nothing here, as in qemu-user");      \
+        if (in_qemu()) SKIP(what ": madvise does nothing here, as in qemu-user");                                      \
     } while (0)
 
 #endif

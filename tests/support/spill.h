@@ -50,9 +50,15 @@ struct SpillSession {
     explicit SpillSession(uint64_t limit_bytes = 4 << 20, const char *where = "/var/tmp",
                           const char *limit_mb = nullptr)
         : own_folder(std::make_unique<SpillFolder>(where)), folder(*own_folder) {
-        begin(limit_bytes, limit_mb);
+        std::vector<const char *> more;
+        if (limit_mb != nullptr) more = {"--spill_limit", limit_mb};
+        begin(limit_bytes, more);
     }
-    SpillSession(uint64_t limit_bytes, SpillFolder &in) : folder(in) { begin(limit_bytes, nullptr); }
+    SpillSession(uint64_t limit_bytes, const std::vector<const char *> &more)
+        : own_folder(std::make_unique<SpillFolder>("/var/tmp")), folder(*own_folder) {
+        begin(limit_bytes, more);
+    }
+    SpillSession(uint64_t limit_bytes, SpillFolder &in) : folder(in) { begin(limit_bytes, {}); }
     SpillSession(const SpillSession &) = delete;
     SpillSession &operator=(const SpillSession &) = delete;
     ~SpillSession() {
@@ -75,9 +81,9 @@ struct SpillSession {
     }
 
   private:
-    void begin(uint64_t limit_bytes, const char *limit_mb) {
+    void begin(uint64_t limit_bytes, const std::vector<const char *> &more) {
         arguments = {"--spilldir", folder.path().c_str()};
-        if (limit_mb != nullptr) arguments.insert(arguments.end(), {"--spill_limit", limit_mb});
+        arguments.insert(arguments.end(), more.begin(), more.end());
         arguments.push_back(nullptr);
         server = test_server_start(arguments.data());
         OK(cache_connect(nullptr, &client));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // region_check() on stubs and spill segments: it must find each kind of damage; and the figures that come from them.
+#include "core/common/page.h"
 #include "core/store/check.h"
 #include "core/store/stats.h"
 #include "tests/support/fake_region.h"
@@ -47,9 +48,9 @@ struct Spilled {
     }
     // What the words make.
     void charge() {
-        const uint64_t slots = round_up(region.geometry().slots_offset + sizeof(Slot), 4096);
-        const uint64_t table = round_up(region.header()->table_top.load() * sizeof(Extent), 4096);
-        region.header()->charged_bytes.store(slots + table + 4096 + 2 * kChunkBytes);
+        const uint64_t slots = round_up(region.geometry().slots_offset + sizeof(Slot), page_bytes());
+        const uint64_t table = round_up(region.header()->table_top.load() * sizeof(Extent), page_bytes());
+        region.header()->charged_bytes.store(slots + table + page_bytes() + 2 * kChunkBytes);
     }
 };
 

@@ -5,6 +5,7 @@
 #include "core/common/error.h"
 
 #include <criterion/criterion.h>
+#include <future>
 #include <map>
 
 using namespace libcache;
@@ -56,6 +57,28 @@ Test(spiller, who_comes_second_is_told_so, .timeout = 60) {
     cr_assert_eq(s.writer().publish(s.place(2)), 0);
     cr_assert_eq(s.put(2, 1000), 1, "it is in memory");
     cr_assert_eq(s.spiller().flush(), 0);
+}
+
+Test(spiller, who_asks_for_another_row_does_not_wait_for_the_broker, .timeout = 20) {
+    FakeSpill s;
+    cr_assert_eq(s.put(1, 1000), 0);
+    std::promise<void> asked, answer;
+    s.before_grant = [&] {
+        asked.set_value();
+        answer.get_future().wait();
+    };
+    std::thread putting([&] {
+        if (s.put(2, kSegmentBytes - 512) != 0) test_die("put: %s", last_error()); // the run at hand has less left
+    });
+    asked.get_future().wait();
+    s.spiller().wait_for(3);
+    cr_assert_not(s.spiller().writes(3));
+    cr_assert_not(s.spiller().writes(2), "it is not under way before it has its place");
+    answer.set_value();
+    putting.join();
+    s.spiller().wait_for(1);
+    cr_assert_neq(s.index().find(1), 0);
+    cr_assert_neq(s.index().find(2), 0, "a large row is written by its put");
 }
 
 Test(spiller, a_failure_is_told_once_to_its_own_call_or_by_flush, .timeout = 60) {
