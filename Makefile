@@ -86,7 +86,7 @@ deps-dev: deps
 	@tests/install_packages $(PACKAGES_DEV)
 
 demo: deps
-	@echo 'building some 80 files, a minute or a few'
+	@echo 'building some 100 files, a minute or a few'
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@$(BIN)/mnist_demo
 
@@ -97,9 +97,13 @@ test: deps deps-python deps-packaging
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)/address --sanitized $(BUILD)/thread
 
 lint_src := $(wildcard core/*/*.cc capi/*.cc capi/admin/*.cc capi/examples/*.cc)
-lint_sh := .ci/run tests/install_packages $(wildcard perf/syscalls/count) packaging/make_deb packaging/completion.bash tests/aarch64/make_sysroot tests/abi/keep_first tests/abi/compare_binaries
+lint_format := $(lint_src) $(wildcard core/*/*.h capi/*/*.[ch] bindings/cpp/*.hpp bindings/cpp/*/*.cc bindings/python/src/*.[ch] \
+  packaging/*.[ch] perf/*/*.cc perf/*/*.h tests/*/*.cc tests/*/*.[ch])
+lint_sh := .ci/run tests/install_packages tests/fuzz/run tests/model/run tests/valgrind/run tests/aarch64/make_sysroot \
+  tests/abi/keep_first tests/abi/compare_binaries perf/syscalls/count packaging/make_deb packaging/completion.bash \
+  $(wildcard bindings/python/examples/*.sh)
 lint: deps-dev
-	@clang-format-14 --dry-run -Werror $(lint_src) $(wildcard core/*/*.h capi/*/*.h bindings/cpp/*.hpp bindings/cpp/*/*.cc)
+	@clang-format-14 --dry-run -Werror $(lint_format)
 	@shellcheck $(lint_sh)
 	@cppcheck --quiet --std=c++20 --language=c++ --enable=warning,portability --inline-suppr --error-exitcode=1 \
 	  --suppressions-list=.cppcheck -I. -D_GNU_SOURCE -DCPPCHECK core capi/libcache.cc capi/admin

@@ -40,6 +40,7 @@ _libcache() {
         fi
         ;;
     --backing) mapfile -t COMPREPLY < <(compgen -W 'auto huge memfd' -- "$word") && return ;;
+    --group) mapfile -t COMPREPLY < <(compgen -g -- "$word") && return ;;
     --ids) mapfile -t COMPREPLY < <(compgen -W 'dense random' -- "$word") && return ;;
     --server) mapfile -t COMPREPLY < <(compgen -W auto -- "$word") && return ;;
     -h | --hostname) mapfile -t COMPREPLY < <(compgen -W 127.0.0.1 -- "$word") && return ;;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/cache_perf/board.h"
 
+#include "core/common/page.h"
 #include "perf/support/memory.h"
 
 #include <cerrno>
@@ -13,10 +14,9 @@
 namespace perf {
 namespace {
 
-constexpr size_t kPage = 4096;
-
-constexpr size_t whole_pages(size_t bytes) {
-    return (bytes + kPage - 1) / kPage * kPage;
+size_t whole_pages(size_t bytes) {
+    const size_t page = libcache::page_bytes();
+    return (bytes + page - 1) / page * page;
 }
 
 // The i'th of n nearly equal parts of `whole`: the last one takes what is left.
@@ -31,7 +31,7 @@ Board::Range share(Board::Range whole, unsigned i, unsigned n) {
 Board::Board(const Options &options) : rows_(options.rows), pipelines_(options.pipelines), workers_(options.workers) {
     const size_t parts = size_t{pipelines_} * workers_;
     const size_t head = whole_pages(sizeof(WorkerPart) * (parts + 1));
-    bytes_ = head + rows_ * sizeof(Sample) + (parts + 1) * kPage;
+    bytes_ = head + rows_ * sizeof(Sample) + (parts + 1) * libcache::page_bytes();
     void *const map = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         throw std::runtime_error("no memory for the times of " + std::to_string(rows_) + " rows: " + strerror(errno));
@@ -57,7 +57,8 @@ Board::Range Board::worker_range(unsigned pipeline, unsigned worker) const {
 
 Sample *Board::samples(unsigned pipeline, unsigned worker) const {
     const size_t before = size_t{pipeline} * workers_ + worker;
-    const size_t at = whole_pages(worker_range(pipeline, worker).first * sizeof(Sample)) + before * kPage;
+    const size_t at =
+        whole_pages(worker_range(pipeline, worker).first * sizeof(Sample)) + before * libcache::page_bytes();
     return reinterpret_cast<Sample *>(samples_ + at);
 }
 

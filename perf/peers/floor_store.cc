@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What nobody can go below by much: an array on pages of the kind that libcache's server uses, without index, check or
 // server. Row i lies at i * row_bytes. A writer makes its share of the pages, then copies.
+#include "core/common/page.h"
 #include "perf/bench/region_floor.h"
 #include "perf/peers/store.h"
 #include "perf/support/memory.h"
@@ -9,8 +10,6 @@
 
 namespace peers {
 namespace {
-
-constexpr size_t kPage = 4096;
 
 class Floor : public Store {
   public:
@@ -43,7 +42,8 @@ class Floor : public Store {
     char *at(int64_t id) const { return region_.data() + static_cast<size_t>(id) * workload.row_bytes; }
     size_t share(unsigned member) const { // where this one's pages begin
         if (member == place_.members) return workload.bytes();
-        return workload.bytes() / place_.members * member / kPage * kPage;
+        const size_t page = libcache::page_bytes();
+        return workload.bytes() / place_.members * member / page * page;
     }
 
     bench::RegionFloor region_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/support/memory.h"
 
+#include "core/common/page.h"
+
 #include <cstdint>
 #include <new>
 #include <sys/mman.h>
@@ -10,7 +12,6 @@ namespace perf {
 namespace {
 
 constexpr size_t kHuge = size_t{2} << 20;
-constexpr size_t kPage = 4096;
 
 } // namespace
 
@@ -47,7 +48,7 @@ void Memory::make_present() {
 
 void make_present(char *data, size_t bytes) {
     if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return;
-    for (size_t at = 0; at < bytes; at += kPage) { // before Linux 5.14: by touching
+    for (size_t at = 0; at < bytes; at += libcache::page_bytes()) { // before Linux 5.14: by touching
         volatile char *const byte = data + at;
         *byte = *byte;
     }

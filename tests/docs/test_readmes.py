@@ -51,8 +51,7 @@ def test_the_commands_of_a_readme_work(readme, tmp_path):
         os.symlink(target, tmp_path / name)
     (tmp_path / "train.py").write_text("import os\nprint('trained in session', os.environ['SESSION_ID'])\n")
     (tmp_path / "python").symlink_to("/usr/bin/python3")
-    script = "\n".join(["set -e", *(line for line in commands(readme) if not line.startswith(RUNS_ELSEWHERE)),
-                        "build/bin/cache_admin --run -- ./quickstart"])
+    script = "\n".join(["set -e", *(line for line in commands(readme) if not line.startswith(RUNS_ELSEWHERE))])
     with tempfile.TemporaryDirectory(prefix="lcd-", dir="/tmp") as folder:  # short: a socket's path has 107 bytes
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(OURS) or name == "LIBCACHE_TEST_RUN"}

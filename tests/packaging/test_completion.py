@@ -37,6 +37,7 @@ def test_a_begun_option_is_completed():
 
 @pytest.mark.parametrize("words, values", [(("cache_server", "--backing", ""), {"auto", "huge", "memfd"}),
                                            (("cache_perf", "--ids", "d"), {"dense"}),
+                                           (("cache_server", "--group", "roo"), {"root"}),
                                            (("cache_admin", "--start", "-l", ""), set("01234"))])
 def test_values_are_offered_where_they_are_known(words, values):
     assert offered(*words) == values
