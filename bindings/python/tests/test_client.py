@@ -171,7 +171,7 @@ def test_everything_public_is_documented():
     (lambda session: session.open(1, limit_bytes=-1), r"limit_bytes -1 is not in 0\.\."),
     (lambda session: session.open(1, expected_rows=-3), r"expected_rows -3 is not in 0\.\."),
     (lambda session: session.destroy_cache(-1), r"cache_id -1 is not in 0\.\.4294967295"),
-    (lambda session: session.open(1).reserve(2**63, b""), r"row_id 9223372036854775808 is not in 0\.\."),
+    (lambda session: session.open(1).reserve(2**63, b""), r"row id 9223372036854775808 is not in 0\.\."),
     (lambda session: session.client.session(-1), r"session_id -1 is not in 1\.\.4294967295"),
     (lambda session: libcache.Client(-1), r"port -1 is not in 1025\.\.65535"),
 ])
