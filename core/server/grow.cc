@@ -76,12 +76,8 @@ void CacheRegion::fail_growth() {
     }
     log_line(LogLevel::Debug, "cache %u/%u: no room for index level %zu", names_.session_id, names_.cache_id,
              level_.size());
-    const uint32_t cause = full_cause_of(growth_.chunks);
     for (auto &[slot, client] : clients_)
-        if (client.want.grow) answer(slot, client, CACHE_EFULL, 0, cause);
-    refused_.level = true;
-    header()->refused_cause.store(cause, std::memory_order_relaxed);            // the hint's
-    header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
+        if (client.want.grow) answer(slot, client, CACHE_EFULL, 0, full_cause_of(growth_.chunks));
 }
 
 void CacheRegion::zeroed(const Job &job) {

@@ -355,10 +355,6 @@ void CacheRegion::look_for_room() {
                (now_ns() >= no_memory_until_ns_ && extents_->room_bytes() >= with_tables);
     };
     if (refused_.stubs != 0 && room_for(refused_.stubs)) allow_stubs();
-    if (refused_.level && room_for(1)) { // the smallest level
-        refused_.level = false;
-        header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
-    }
     if (refused_.rows == 0 || !may_have(refused_.rows, false) || !room_for(refused_.rows)) return;
     refused_ = {};
     header()->refused_chunks.store(0, std::memory_order_relaxed); // a hint

@@ -165,11 +165,7 @@ int Writer::wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline) 
     const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
     if (int rc = index_.refresh(); rc != 0) return rc; // a level that cannot be: nothing would come of waiting
     if (index_.known() > levels) return 0;             // it has come: look again
-    const Need need{Want{false, true, levels, 0}, row_id, 0};
-    if (Refused::unpack(header_->refused_chunks.load(std::memory_order_relaxed)).level) // as in wait_for_extent()
-        return refused(need, {CACHE_EFULL, 0},
-                       static_cast<uint32_t>(header_->refused_cause.load(std::memory_order_relaxed)));
-    return wait_answer(lock, seen, need, deadline);
+    return wait_answer(lock, seen, {Want{false, true, levels, 0}, row_id, 0}, deadline);
 }
 
 } // namespace libcache

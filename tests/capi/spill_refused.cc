@@ -231,47 +231,6 @@ Test(spill_refused, full_of_stubs_is_said_without_asking_for_each_row, .timeout 
     OK(cache_close(handle));
 }
 
-// The same where it is the index that has no room: its levels are for ids that are far apart. Whether it or the stubs
-// use up the last memory depends on how much there is, so several amounts are tried.
-Test(spill_refused, a_full_index_is_said_without_asking_for_each_row, .timeout = 120) {
-    SpillSession s(4 << 20, {"--loglevel", "0"});
-    std::vector<unsigned char> bytes(300'000);
-    Bytes large(nullptr, bytes.size());
-    const Bytes small(bytes.data(), 1);
-    const auto asked = [&] { return said(s, "no room for index level"); };
-    constexpr int64_t kApart = 1'000'003;
-    cache *handle = nullptr;
-    cache_reservation *reservation = nullptr;
-    int64_t id = 0, refused = 0;
-    const auto put = [&](int64_t n) {
-        for (const int64_t end = id + n; id < end; id++)
-            refused += cache_put(handle, id * kApart, &small.column, 1) == CACHE_EFULL;
-        refused += cache_flush(handle) == CACHE_EFULL;
-    };
-    for (uint32_t chunks = 24; asked() == 0; chunks++) {
-        cr_assert_lt(chunks, 48, "it was never the index");
-        if (handle != nullptr) OK(cache_abort(reservation));
-        if (handle != nullptr) OK(cache_close(handle));
-        handle = s.open(chunks, spilling(chunks * libcache::kChunkBytes));
-        OK(cache_reserve(handle, 1, &large.column, 1, &reservation));
-        for (id = 1, refused = 0; refused < 500 && asked() == 0;)
-            put(100);
-    }
-    put(2000); // the oldest levels have places left
-    const int64_t before = asked();
-    refused = 0;
-    put(1000);
-    cr_assert_gt(refused, 0);
-    cr_assert_leq(asked() - before, 50, "the server was asked for most of 1000 rows");
-    OK(cache_abort(reservation));
-    cache_view view;
-    do { // the test's deadline ends this
-        put(1);
-    } while (cache_get(handle, (id - 1) * kApart, &view) != 0);
-    OK(cache_view_release(&view));
-    OK(cache_close(handle));
-}
-
 // 1 GiB into a folder of 64 MiB.
 Test(spill_refused, a_folder_that_is_full, .timeout = 120) {
     if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0)
