@@ -150,7 +150,8 @@ def test_several_runs_at_once_have_servers_of_their_own(sandbox):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
                                     signal.SIGUSR2])
 def test_a_signal_is_passed_on_and_the_program_decides(sandbox, number):
-    process = launch(sandbox, sys.executable, "-c", LISTENER)
+    # The tests may run under nohup, and what is ignored is not passed on.
+    process = launch(sandbox, sys.executable, "-c", LISTENER, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     process.send_signal(number)
     assert process.stdout.readline() == f"{int(number)}\n"
     process.send_signal(number)
