@@ -80,7 +80,7 @@ def test_a_port_held_by_another_program_is_an_error_that_names_it(sandbox):
     with socket.create_server(("127.0.0.1", sandbox.port)):
         result = sandbox.admin("--start")
     assert (result.status, result.out) == (1, "") and str(sandbox.port) in result.err, result
-    assert not sandbox.processes()
+    wait_until(lambda: not sandbox.processes(), "the server that could not start has ended")
     sandbox.start()
 
 
