@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing rows. The story of a put, from top to bottom: known columns, not there yet, a writer, a place, the bytes,
-// one CAS that makes it visible.
+// Writing rows. Begin at put_row. The story of a put: known columns, not there yet, a writer, a place, the bytes, one
+// CAS that makes it visible; put_usual() is the short way through it.
 #include "core/client/cache.h"
 
 #include "core/common/error.h"

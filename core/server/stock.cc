@@ -360,7 +360,8 @@ void CacheRegion::look_for_room() {
     header()->refused_chunks.store(0, std::memory_order_relaxed); // a hint
 }
 
-// Stubs may be asked for again. Also when an extent was sealed, which may have room above its rows (offer_sealed).
+// Stubs may be asked for again: when there is room, when an extent was sealed, which may have some above its rows
+// (offer_sealed), and at each tick.
 void CacheRegion::allow_stubs() {
     if (refused_.stubs == 0) return;
     refused_.stubs = 0;

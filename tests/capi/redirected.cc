@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An index entry that leads to another row: a whole and right one, of the same layout, so that its id alone tells. No
-// read may serve it.
+// An index entry that leads to another row: a whole and right one, of the same layout, so that its id alone tells; or
+// to where no row can be. No read may serve anything for it.
 #include "core/shm/layout.h"
 #include "tests/support/session.h"
 
@@ -57,19 +57,9 @@ bool no_hit(int64_t result) {
     return result == 0 || result == CACHE_ENOTFOUND || result == CACHE_ECORRUPT;
 }
 
-// Row `id`'s entry leads to row `other`. Both were read before: their layout is known, and the short ways are taken.
-void redirect(cache *handle, int64_t id, int64_t other) {
+// No way of reading finds row `id`; row `other` is there.
+void must_miss(cache *handle, int64_t id, int64_t other) {
     cache_view view{};
-    for (int64_t known : {id, other}) {
-        OK(cache_get(handle, known, &view));
-        cache_view_release(&view);
-    }
-    char *const region = writable_region();
-    AtomicU64 &entry = entry_of(region, id);
-    const uint64_t before = entry.load(std::memory_order_relaxed);
-    const uint64_t to = entry_of(region, other).load(std::memory_order_relaxed);
-    entry.store((before & ~IndexEntry::kRefMask) | (to & IndexEntry::kRefMask), std::memory_order_release);
-
     const int result = cache_get(handle, id, &view);
     cr_assert(result == CACHE_ENOTFOUND || result == CACHE_ECORRUPT, "cache_get of row %ld gives %d", long(id), result);
     const int64_t ids[] = {other, id, other};
@@ -90,7 +80,25 @@ void redirect(cache *handle, int64_t id, int64_t other) {
     uint8_t there[1] = {1};
     cr_assert(no_hit(cache_contains(handle, &id, 1, there)), "cache_contains counts row %ld", long(id));
     cr_assert_eq(there[0], 0, "cache_contains has row %ld", long(id));
+}
 
+// Row `id`'s entry leads to row `other`, and then outside of all rows. Both were read before: their layout is known,
+// and the short ways are taken.
+void redirect(cache *handle, int64_t id, int64_t other) {
+    cache_view view{};
+    for (int64_t known : {id, other}) {
+        OK(cache_get(handle, known, &view));
+        cache_view_release(&view);
+    }
+    char *const region = writable_region();
+    const uint64_t units = reinterpret_cast<RegionHeader *>(region)->region_bytes / kUnitBytes;
+    AtomicU64 &entry = entry_of(region, id);
+    const uint64_t before = entry.load(std::memory_order_relaxed);
+    const uint64_t to = entry_of(region, other).load(std::memory_order_relaxed) & IndexEntry::kRefMask;
+    for (const uint64_t place : {to, uint64_t{1}, units - 1, units, 2 * units, IndexEntry::kRefMask}) {
+        entry.store((before & ~IndexEntry::kRefMask) | place, std::memory_order_release);
+        must_miss(handle, id, other);
+    }
     entry.store(before, std::memory_order_release); // the server's own check at the end finds all as it was
     OK(cache_get(handle, id, &view));
     cache_view_release(&view);

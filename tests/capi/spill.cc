@@ -186,7 +186,6 @@ Test(spill, what_this_process_is_writing_it_finds) {
     }
 }
 
-// They are a few bytes, and rows go on.
 char state_of_thread(pid_t thread) {
     std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
     std::string number, name;
@@ -227,6 +226,7 @@ Test(spill, a_get_of_another_row_does_not_wait_for_a_put_that_asks_the_server, .
     check_bytes(s.rows, first + 199, 100'000);
 }
 
+// They are a few bytes, and rows go on.
 Test(spill, column_names_find_room_in_full_memory) {
     SpillSession s;
     int64_t id = fill_memory(s, 0);
