@@ -14,6 +14,8 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import numpy
+
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "bindings" / "python"
 OLDEST_GLIBC = (2, 28)  # the oldest that the wheel is for
@@ -96,6 +98,18 @@ def set_tag(info, glibc):
     (info / "WHEEL").write_text(re.sub(r"^(Tag: \w+-\w+)-\w+$", rf"\1-{platform}", text, flags=re.M))
 
 
+def bound_numpy(info):
+    """Modules made with NumPy 1 cannot be imported with NumPy 2, which is what pip would take; made with 2 they can with
+    both."""
+    if int(numpy.__version__.partition(".")[0]) >= 2:
+        return
+    text, changed = re.subn(r"^Requires-Dist: numpy$", "Requires-Dist: numpy (<2)", (info / "METADATA").read_text(),
+                            flags=re.M)
+    if changed != 1:
+        sys.exit("make_wheel.py: METADATA has no line 'Requires-Dist: numpy' to bound to NumPy 1")
+    (info / "METADATA").write_text(text)
+
+
 def main():
     stage, out = (Path(word).resolve() for word in sys.argv[1:])
     work = out / "work"
@@ -103,6 +117,7 @@ def main():
     with zipfile.ZipFile(build_package(stage, work)) as archive:
         archive.extractall(tree)
     info = add_programs(stage, tree)
+    bound_numpy(info)
     for script in (tree / "libcache" / "bin").iterdir():
         script.chmod(0o755)
     set_tag(info, glibc_needed(path for path in tree.rglob("*") if is_elf(path)))

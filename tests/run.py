@@ -11,6 +11,7 @@ starts carries LIBCACHE_TEST_RUN in its environment: what is still alive when th
 makes it fail, since a test that leaves a server behind has not tested its end.
 """
 import argparse
+import ast
 import concurrent.futures
 import fnmatch
 import os
@@ -158,11 +159,18 @@ def count_xml(report, result):
             result.failed += 1
         elif case.find("skipped") is not None:
             result.skipped += 1
-            message = case.find("skipped").get("message")
-            if message:
-                result.reasons.append(f"{case.get('name')}: {message}")
+            if reason := skip_reason(case.find("skipped")):
+                result.reasons.append(f"{case.get('name')}: {reason}")
         else:
             result.passed += 1
+
+
+def skip_reason(skipped):
+    """Why; of a file that skips itself as a whole, pytest says it in the text only: (path, line, 'Skipped: why')."""
+    message = skipped.get("message")
+    if message != "collection skipped" or not skipped.text:
+        return message
+    return ast.literal_eval(skipped.text)[2].removeprefix("Skipped: ")
 
 
 def judge(program, status, report, result):

@@ -77,7 +77,9 @@ Connection::~Connection() {
 int Connection::no_server(int error) const {
     if (error == EAGAIN) return no_answer();
     if (error == EACCES || error == EPERM)
-        return fail(CACHE_EPERM, "not permitted to connect to %s: the server belongs to another user",
+        return fail(CACHE_EPERM,
+                    "not permitted to connect to %s: the server belongs to another user; start one of your own, or "
+                    "unset LIBCACHE_DIR if that led here",
                     config_.socket_path.c_str());
     const std::string folder = config_.socket_path.substr(0, config_.socket_path.rfind('/'));
     if (const std::string missing = missing_above(folder); !missing.empty()) // --start would fail as well

@@ -98,7 +98,7 @@ bool is_being_spilled(const cache &handle, int64_t row_id) {
     return use != nullptr && use->spiller && use->spiller->busy() && use->spiller->writes(row_id);
 }
 
-// Everything up to the place: 0, 1 (the row is there), or an error.
+// Everything up to the place: 0, 1 (the row is there), or an error. The columns are copied by the caller.
 int place_row(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, bool reserving,
               RowLayout *row, WriterUse **use, Writer::Place *place) {
     if (int rc = may_write(handle, false); rc != 0) return rc;
@@ -118,7 +118,7 @@ void copy_columns(const Writer::Place &place, const RowLayout &row, const cache_
 }
 
 // The usual put by itself, in few instructions: a new row with a dense id, of the layout that came last, with room at
-// hand. False: nothing was done.
+// hand. False: nothing that another one could see was done, and put_row() takes the long way, which words every error.
 bool put_usual(cache &handle, int64_t row_id, const cache_column *columns, uint32_t n_columns, int *result) {
     Region &region = *handle.region;
     WriterUse *const use = handle.writer_if_any();
@@ -133,11 +133,12 @@ bool put_usual(cache &handle, int64_t row_id, const cache_column *columns, uint3
     const Layout *const layout = region.layouts.last_found(&number);
     if (layout == nullptr || !layout->matches(columns, n_columns) || !has_data(columns, n_columns)) return false;
     // Mostly the row is new, and publishing it finds out if it is not: to look would be to wait for that line now.
+    // After a repeat look all the same: the next one is likely a repeat too, and would be copied in vain.
     if (use->writer->meets_repeats() && Index::offset_in(start.entries[row_id]) != 0) return false;
     Writer::Place place;
     place.timeout_ns = handle.config.timeout_ns;
     if (!use->writer->place_usual(*layout, number, row_id, &place)) return false;
-    const uint32_t residue = residue_of(place.offset);
+    const uint32_t residue = residue_of(place.offset); // big columns begin on 64 bytes, rows on 16
     for (uint32_t i = 0; i < n_columns; i++)
         if (columns[i].bytes != 0)
             memcpy(place.address + layout->column_offset(residue, i), columns[i].data, columns[i].bytes);

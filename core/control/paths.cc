@@ -38,7 +38,9 @@ int make_server_folder(const std::string &folder) {
     if (const std::string missing = missing_above(folder); !missing.empty())
         return fail(CACHE_EIO, "%s", missing.c_str());
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return fail(CACHE_EIO, "cannot make the folder %s for the server's socket: %s", path, strerror(errno));
+        return fail(CACHE_EIO,
+                    "cannot make the folder %s for the server's socket: %s; set LIBCACHE_DIR to a folder of your own",
+                    path, strerror(errno));
     struct stat status;
     if (lstat(path, &status) != 0) return fail(CACHE_EIO, "cannot look at the folder %s: %s", path, strerror(errno));
     if (!S_ISDIR(status.st_mode))

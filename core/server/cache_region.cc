@@ -104,6 +104,7 @@ void CacheRegion::publish() {
     state_ = State::Live;
     LIBCACHE_PAUSE("broker.publish.1");
     header()->magic.store(kRegionMagic, std::memory_order_release); // [ready] pairs with RegionMap::open: all above
+    stock_first_writer();
 }
 
 // ---- writers
@@ -177,6 +178,7 @@ void CacheRegion::message(uint64_t conn_id, uint32_t slot, uint64_t epoch, Want 
     client->busy = true;
     quiet_since_ns_ = now_ns();
     grow_ahead();
+    estimate_what_comes();
     review();
     if (client_of(slot) && !somebody_waits()) stock_ahead(slot, *client);
 }
@@ -302,6 +304,7 @@ void CacheRegion::stocked(const Job &job) {
     shop_.ledger.made(job.chunks * kChunkBytes);
     Client *client = job.slot == kNoSlot ? nullptr : client_of(job.slot);
     if (client && client->epoch != job.epoch) client = nullptr;
+    if (client) client->jobs_chunks -= job.chunks;
     if (client && --client->jobs == 0) client->largest_job = 0;
     if (job.slot == kNoSlot && --growth_.jobs == 0) growth_.largest_job = 0;
     if (job.result != 0) {
@@ -312,6 +315,11 @@ void CacheRegion::stocked(const Job &job) {
     }
     extents_->note_pages(job.head, job.chunks, job.small_units);
     extents_->made(job.head);
+    if (job.slot == kNoSlot && state_ != State::Dying) {
+        growth_.fresh = job.head, growth_.fresh_chunks = job.chunks;
+        pump_growth();
+        growth_.fresh_chunks = 0; // from here on somebody else may be lent it
+    }
     look_for_room();
     if (!client || client->closing || client->hung_up || state_ != State::Live) return;
     // Whom it was made for gets it before anybody else is looked after: else two who wait, each for a run that it has

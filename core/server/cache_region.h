@@ -140,6 +140,7 @@ class CacheRegion {
         int64_t want_since_ns = 0;
         int64_t hungry_until_ns = 0;        // it was just given what it waited for: not taken away before
         uint32_t jobs = 0, largest_job = 0; // stock being made for it
+        uint64_t jobs_chunks = 0;           // all of that
         uint32_t regrants_failed = 0;       // SEALED extents lent again in which its row did not fit
         Offer last_regrant{};
         uint32_t last_regrant_used = 0;
@@ -158,6 +159,7 @@ class CacheRegion {
         LevelKind kind{};
         uint64_t first = 0, slots = 0, chunks = 0;
         uint32_t jobs = 0, largest_job = 0;
+        uint64_t fresh = 0, fresh_chunks = 0; // made for this level just now: zero still
     };
     enum class Room { Have, Wait, None };
 
@@ -177,6 +179,8 @@ class CacheRegion {
     std::optional<WindowMap> sample_; // first chunk of the newest level, if it is hashed
     Refused refused_;                 // smallest extents refused; mirrored in the header
     uint64_t jobs_ = 0, builders_ = 0;
+    static constexpr uint64_t kUnknown = ~uint64_t{0};
+    uint64_t to_come_ = kUnknown;    // chunks of rows that are expected and not lent for
     int64_t quiet_since_ns_ = 0;     // when a writer was last heard of
     int64_t no_memory_until_ns_ = 0; // the kernel refused pages just now
     uint64_t spill_refused_ = 0;     // shortest run refused; mirrored in the header
@@ -215,8 +219,11 @@ class CacheRegion {
     void serve_level(uint32_t slot, Client &client);
     Room find_room(uint64_t chunks, uint32_t slot, bool stub, uint64_t *chunk);
     bool stock(uint64_t chunks, uint32_t slot);
+    uint64_t ahead(const Client &client) const;
     void stock_ahead(uint32_t slot, Client &client);
     uint64_t share(const Client &client) const;
+    void estimate_what_comes();
+    void stock_first_writer();
     bool offer(uint32_t slot, Client &client, uint64_t chunk, uint64_t chunks);
     void push(Client &client, Offer offer);
     bool offer_again(Client &client, uint64_t chunks);
@@ -257,6 +264,7 @@ class CacheRegion {
     void trim_spill();
     bool lend_what_is_there(Client &client, const wire::Spill &wish, uint64_t needed, uint64_t worth, SpillRun *run);
     bool make_spill(Client &client, uint32_t slot, uint64_t segments);
+    void stock_spill(Client &client, uint32_t slot);
     bool give_back_spill();
     int refuse_spill(uint64_t needed);
     void spill_done(const Job &job);

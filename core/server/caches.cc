@@ -177,22 +177,22 @@ bool Caches::was_created_by(const CacheRegion &region, const Asker &asker) const
     return at != caches_.end() && at->second.asker.conn_id == asker.conn_id && at->second.asker.number == asker.number;
 }
 
-// What only began is not meant: it was recorded, and the word did not follow.
-bool Caches::was_destroyed_by(const Asker &asker) const {
-    return std::any_of(std::begin(server_->cache), std::end(server_->cache), [&](const CacheEntry &entry) {
-        return entry.destroyer_conn_id == asker.conn_id && entry.destroyer_number == asker.number &&
-               (state_of(entry.state) != EntryState::Live || entry.destroyed_region_id != entry.region_id);
-    });
+// What only began is not meant: it was noted, and the word did not follow.
+bool Caches::has_destroyed(const Asker &asker) const {
+    const uint64_t region_id = destroyers_.region_of(asker);
+    const CacheRegion *region = region_id != 0 ? find(region_id) : nullptr;
+    return region_id != 0 && (!region || region->state() == CacheRegion::State::Dying);
 }
 
-void Caches::destroy(CacheRegion &region, const Asker &asker) {
+int Caches::destroy(CacheRegion &region, const Asker &asker) {
+    if (int rc = destroyers_.note(asker, region.names().region_id); rc != 0) return rc;
+    destroy(region);
+    return 0;
+}
+
+void Caches::destroy(CacheRegion &region) {
     const CacheNames names = region.names();
     Cache &cache = caches_.at(names.region_id);
-    if (cache.entry && asker.conn_id != 0) {
-        cache.entry->destroyer_conn_id = asker.conn_id;
-        cache.entry->destroyer_number = asker.number;
-        cache.entry->destroyed_region_id = names.region_id;
-    }
     if (const auto at = by_name_.find({names.session_id, names.cache_id});
         at != by_name_.end() && at->second == names.region_id)
         by_name_.erase(at);
@@ -245,6 +245,11 @@ void Caches::note_closed(uint64_t conn_id, uint64_t region_id) {
             entry.conn_id.store(0, std::memory_order_release); // unused again
     }
     note_idle();
+}
+
+void Caches::note_gone(uint64_t conn_id) {
+    note_closed(conn_id, 0);
+    destroyers_.forget(conn_id);
 }
 
 bool Caches::has_session(const char *name) const {
@@ -361,6 +366,7 @@ void Caches::restore() {
         if (state_of(entry.state) != EntryState::Empty) sessions_[entry.session_id] = &entry;
     for (size_t i = 0; i < kMaxOpens; ++i)
         if (server_->open[i].conn_id.load(std::memory_order_relaxed) != 0) open_top_ = i;
+    destroyers_.restore();
     for (CacheEntry &entry : server_->cache)
         if (state_of(entry.state) != EntryState::Empty) restore_cache(entry);
     // Deposited, but no word names them: nobody ever knew of them.

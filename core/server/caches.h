@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/server/cache_region.h"
+#include "core/server/destroyers.h"
 #include "core/server/keeper_link.h"
 #include "core/server/server_region.h"
 #include "core/shm/backing.h"
@@ -17,15 +18,10 @@
 
 namespace libcache {
 
-// The request that asks for something, so that a repeated one finds what the first one made.
-struct Asker {
-    uint64_t conn_id, number;
-};
-
 class Caches {
   public:
     Caches(ServerRegion &server, KeeperLink &keeper, const Backing &backing, Shop &shop)
-        : server_(server), keeper_(keeper), backing_(backing), shop_(shop) {}
+        : server_(server), keeper_(keeper), backing_(backing), shop_(shop), destroyers_(server) {}
 
     // ---- sessions
     // flags: enum cache_session_flags, added to those of a session that is there.
@@ -43,8 +39,9 @@ class Caches {
     // Begins a new cache; it is Live when made() has been called with it.
     [[nodiscard]] int create(const Asker &asker, Name name, const CacheWish &wish, CacheRegion **region);
     bool was_created_by(const CacheRegion &region, const Asker &asker) const;
-    void destroy(CacheRegion &region, const Asker &asker = {});
-    bool was_destroyed_by(const Asker &asker) const;
+    void destroy(CacheRegion &region);
+    [[nodiscard]] int destroy(CacheRegion &region, const Asker &asker); // 0, or nothing was done
+    bool has_destroyed(const Asker &asker) const;
 
     // The entry of a listing that follows `last` (none: the first): {session, cache}; region null: a session without.
     struct Listed {
@@ -60,6 +57,7 @@ class Caches {
     // ---- who has what open, for statistics and across restarts
     void note_open(uint64_t conn_id, uint64_t region_id);
     void note_closed(uint64_t conn_id, uint64_t region_id); // region_id 0: all of this connection
+    void note_gone(uint64_t conn_id);                       // this connection has ended
     int64_t readers(uint64_t region_id) const;
     bool has_session(const char *name) const;
     bool has_open(uint64_t conn_id, uint64_t region_id) const;
@@ -98,6 +96,7 @@ class Caches {
     KeeperLink &keeper_;
     const Backing &backing_;
     Shop &shop_;
+    Destroyers destroyers_;
     Made made_;
     std::map<uint32_t, SessionEntry *> sessions_;
     std::map<uint64_t, Cache> caches_;           // by region id

@@ -264,7 +264,6 @@ void Broker::process_died(uint64_t conn_id) {
     if (connections_.count(conn_id) == 0) return;
     for (CacheRegion *region : caches_->all())
         region->died(conn_id);
-    caches_->note_closed(conn_id, 0);
     drop(conn_id);
 }
 
@@ -272,6 +271,7 @@ void Broker::drop(uint64_t conn_id) {
     Connection &connection = connections_.at(conn_id);
     close_socket(connection);
     if (connection.pidfd) unwatch(connection.pidfd.get());
+    caches_->note_gone(conn_id); // while the keeper has it: else a new broker would not look for it
     if (connection.pidfd || connection.witness) keeper_.forget(HeldKind::Connection, conn_id);
     connections_.erase(conn_id);
     std::erase_if(waiting_opens_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });

@@ -48,6 +48,9 @@ void CacheRegion::pump_growth() {
         if (room == Room::Wait) return;
         if (room == Room::Have) {
             extents_->make_index(chunk, growth_.chunks, static_cast<uint32_t>(level_.size()));
+            // What was made for it just now is zero. All else has been somebody's.
+            if (chunk >= growth_.fresh && chunk + growth_.chunks <= growth_.fresh + growth_.fresh_chunks)
+                return publish_level(chunk);
             growth_.zeroing = true;
             submit(Work::Zero, chunk, growth_.chunks, kNoSlot, 0, 0);
         } else if (!smaller_growth()) {

@@ -5,6 +5,7 @@
 #include "core/common/log.h"
 #include "core/shm/backing.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -174,7 +175,12 @@ void Populator::run() {
         std::unique_ptr<Job> job = std::move(turn.front());
         turn.pop_front();
         if (!slice(*job, memory)) {
-            turn.push_back(std::move(job));
+            // The others' turn; but what the same writer asked for later comes after it, for it is the first extent
+            // that is waited for.
+            const auto rest = std::stable_partition(turn.begin(), turn.end(), [&](const std::unique_ptr<Job> &other) {
+                return other->region_id != job->region_id || other->slot != job->slot;
+            });
+            turn.insert(rest, std::move(job));
             continue;
         }
         finished_.push(job.release()); // has room: in_flight_ bounds it

@@ -150,7 +150,9 @@ int Broker::open_new(Connection &connection, const wire::Message &request, Cache
                     big(o.limit_bytes), big(kMinLimitBytes));
     if (o.limit_bytes > ledger_->limit())
         return full_of(CACHE_FULL_SERVER,
-                       fail(CACHE_EFULL, "a limit of %llu bytes is more than the %llu bytes that the server may use",
+                       fail(CACHE_EFULL,
+                            "a limit of %llu bytes is more than the %llu bytes that the server may use: ask for less, "
+                            "or for 0, which takes what there is",
                             big(o.limit_bytes), big(ledger_->limit())));
     // What others hold is theirs, but for old caches, which will make room.
     const uint64_t open_ended = std::min(ledger_->left() + caches_->droppable_bytes(), ledger_->limit());
@@ -314,14 +316,11 @@ int Broker::destroy(const Connection &connection, const wire::Message &request) 
     const wire::Region &r = request.u.region;
     const Asker asker{connection.id, request.header.number};
     // Done already. There may be a cache of that name again, made after it was done: that one stays.
-    if (request.header.repeated &&
-        (!caches_->find(Caches::Name{r.session_id, r.cache_id}) || caches_->was_destroyed_by(asker)))
-        return 0;
+    if (request.header.repeated && caches_->has_destroyed(asker)) return 0;
     if (int rc = caches_->require_session(r.session_id); rc != 0) return rc;
     CacheRegion *region = caches_->find(Caches::Name{r.session_id, r.cache_id});
     if (!region) return fail(CACHE_ENOTFOUND, "session %u has no cache %u", r.session_id, r.cache_id);
-    caches_->destroy(*region, asker);
-    return 0;
+    return caches_->destroy(*region, asker);
 }
 
 // ---- what there is

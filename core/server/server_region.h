@@ -19,6 +19,7 @@ inline constexpr uint64_t kServerMagic = 0x31307672'7363636cULL; // "lccsrv01"
 inline constexpr uint32_t kMaxSessions = 16384;
 inline constexpr uint32_t kMaxCaches = 4096;
 inline constexpr uint32_t kMaxOpens = 65536;
+inline constexpr uint32_t kMaxDestroyers = 16384;
 
 enum GroupAccess : uint32_t { kGroupNone = 0, kGroupRead = 1, kGroupWrite = 2 };
 
@@ -51,10 +52,7 @@ struct CacheEntry {
     uint64_t conn_id, number; // the request that made it
     uint64_t limit_bytes;
     uint64_t idle_since_ns; // CLOCK_MONOTONIC when the last process left it; 0: it is open
-    // The request that destroyed a cache of this entry, and that cache: it stays when the entry is used again, since
-    // the request may come again when somebody has made a cache of that name anew.
-    uint64_t destroyer_conn_id, destroyer_number, destroyed_region_id;
-    uint64_t reserved[6];
+    uint64_t reserved[9];
 };
 static_assert(sizeof(CacheEntry) == 128);
 
@@ -63,6 +61,14 @@ struct OpenEntry { // this connection has this cache open; conn_id 0: unused
     uint64_t region_id;
 };
 static_assert(sizeof(OpenEntry) == 16);
+
+struct DestroyerEntry { // the last DESTROY of this connection; conn_id 0: unused
+    AtomicU64 conn_id;
+    AtomicU64 number; // of the request; stored last
+    AtomicU64 region_id;
+    uint64_t reserved;
+};
+static_assert(sizeof(DestroyerEntry) == 32);
 
 struct ServerHeader {
     uint64_t magic, bytes;
@@ -80,6 +86,7 @@ struct ServerTables {
     alignas(4096) SessionEntry session[kMaxSessions];
     CacheEntry cache[kMaxCaches];
     OpenEntry open[kMaxOpens];
+    DestroyerEntry destroyer[kMaxDestroyers];
 };
 static_assert(std::is_standard_layout_v<ServerTables>);
 static_assert(offsetof(ServerTables, session) == 4096 && offsetof(ServerTables, cache) == 4096 + 128 * kMaxSessions);

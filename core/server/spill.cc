@@ -16,6 +16,7 @@ namespace libcache {
 namespace {
 
 constexpr uint64_t kLargestAhead = 8;               // segments: 64 MiB
+constexpr uint64_t kStockShare = 4;                 // times as much must be left of the limit to make a run ahead
 constexpr int64_t kQuick = 250'000'000;             // ns: a run used up within this deserves a longer next one
 constexpr int64_t kIdle = 2'000'000'000;            // ns: then free segments go back to the disk
 constexpr int64_t kNoSpacePause = 1'000'000'000;    // ns: a disk that was full is not asked again before
@@ -47,8 +48,12 @@ int CacheRegion::lend_spill(uint64_t conn_id, const wire::Spill &wish, SpillRun 
                  "(said once)",
                  names_.session_id, names_.cache_id, client->person.pid, strerror(static_cast<int>(wish.len)));
     const uint64_t needed = (wish.bytes + kSegmentBytes - 1) / kSegmentBytes;
+    const bool quick = spill_ahead(*client) > 1;
     trim_spill();
-    if (lend_what_is_there(*client, wish, needed, std::max(wish.bytes, kWorthFirst), run)) return 0;
+    if (lend_what_is_there(*client, wish, needed, std::max(wish.bytes, kWorthFirst), run)) {
+        if (quick) stock_spill(*client, wish.slot);
+        return 0;
+    }
     if (client->spill_making) return kSpillWait;
     if (make_spill(*client, wish.slot, std::max(needed, spill_ahead(*client))) ||
         make_spill(*client, wish.slot, needed))
@@ -113,6 +118,18 @@ bool CacheRegion::make_spill(Client &client, uint32_t slot, uint64_t segments) {
     client.spill_making = true;
     submit(Work::Allocate, segment, segments, slot, client.epoch, 0);
     return true;
+}
+
+// The next run of a slot that uses them up quickly, while it writes into this one: fallocate waits for the file's lock
+// behind the writes that are under way, and the put that asked would wait with it. Not from the last of the limit,
+// which other caches may need; what nobody asks for goes back as any free segment (tick_spill).
+void CacheRegion::stock_spill(Client &client, uint32_t slot) {
+    if (client.spill_making) return;
+    SpillSegments::Head head;
+    for (uint64_t at = 0; spill_->next(&at, &head);)
+        if (head.word.state == ExtentState::Free) return;
+    const uint64_t segments = spill_ahead(client);
+    if (shop_.spill.left() / kSegmentBytes >= kStockShare * segments) (void)make_spill(client, slot, segments);
 }
 
 // Free segments go back to the disk. False: there are none.

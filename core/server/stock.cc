@@ -15,6 +15,7 @@ constexpr uint32_t kFirstSmall = 16;    // 1 MiB
 constexpr uint32_t kFirstHuge = 64;     // 4 MiB: a first epoch of small rows fills one while the next is made
 constexpr uint64_t kLargestAhead = 512; // 32 MiB
 constexpr size_t kOffersAhead = 4;
+constexpr uint64_t kLeastAhead = 256;    // 16 MiB, in small extents; of large ones two
 constexpr size_t kFewWriters = 8;        // so many get all of that as soon as they attach, more only when they write
 constexpr int64_t kIdle = 2'000'000'000; // ns: then what nobody uses goes back
 constexpr int64_t kQuick = 100'000'000;  // ns: an extent used up within this deserves a larger next one
@@ -24,6 +25,7 @@ constexpr uint64_t kLeastStubBytes = 1 << 20; // kept for stubs, if that is at m
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 constexpr uint32_t kWorthLending = 4096 / kUnitBytes; // room in a SEALED extent
 constexpr uint32_t kRegrantTries = 4;
+constexpr uint64_t kEnoughToTell = 256; // rows, how large the others will be
 
 } // namespace
 
@@ -81,17 +83,38 @@ void CacheRegion::retire_idle() {
 // What one writer may be lent ahead, so that the last memory of a cache is not parked with one of them.
 uint64_t CacheRegion::share(const Client &client) const {
     const uint64_t left = std::min(extents_->limit_left(), shop_.ledger.left()) / kChunkBytes + extents_->free_chunks();
-    const uint64_t for_rows = std::min(left, row_room() / kChunkBytes);
-    return std::min<uint64_t>(client.next_chunks, for_rows / (4 * std::max<size_t>(clients_.size(), 1)));
+    const uint64_t for_rows = std::min(left, row_room() / kChunkBytes), writers = std::max<size_t>(clients_.size(), 1);
+    const uint64_t wish = std::min<uint64_t>(client.next_chunks, std::max<uint64_t>(to_come_ / writers, kFirstSmall));
+    return std::min(wish, for_rows / (4 * writers));
+}
+
+// What the rows that the opener expects will take beyond what is lent, if they are like those that are there. No bound
+// as long as there are few of them, nor when there are more than were expected.
+void CacheRegion::estimate_what_comes() {
+    to_come_ = kUnknown;
+    const uint64_t expected = header()->expected_rows;
+    if (expected == 0) return;
+    uint64_t rows = 0, units = 0, there = 0;
+    for (const Extents::Head &head : extents_->heads()) {
+        const ExtentState state = head.word.state;
+        if (state == ExtentState::Index) continue;
+        there += head.word.len;
+        if (state != ExtentState::Granted && state != ExtentState::Held && state != ExtentState::Sealed) continue;
+        rows += map_.extent(head.chunk)->rows.load(std::memory_order_relaxed); // an estimate
+        units += extents_->bump(head.chunk).used;
+    }
+    if (rows < kEnoughToTell || rows >= expected) return;
+    const uint64_t all = (units + rows - 1) / rows * expected / kChunkUnits; // chunks
+    to_come_ = all - std::min(all, there);
 }
 
 // In a cache that spills, a share of the limit stays for stubs and index levels. Each writer fills stubs into a chunk
 // of its own: where the limit is small and they are many, it is more than the usual share, up to a quarter.
 uint64_t CacheRegion::kept_from_rows() const {
     if (!spill_) return 0;
-    const uint64_t of_writers = clients_.size() * 2 * kChunkBytes;
+    const uint64_t of_writers = clients_.size() * kStubBytesOfWriter;
     // A cache of a few MiB spills nearly all of its rows: 1/16 would be a chunk or two of stubs.
-    return std::max(limit_ / kStubShare, std::min(limit_ / 4, std::max(of_writers, kLeastStubBytes)));
+    return std::max(limit_ / kStubShare, std::min(limit_ / kMostStubShare, std::max(of_writers, kLeastStubBytes)));
 }
 
 uint64_t CacheRegion::row_room() const {
@@ -100,11 +123,20 @@ uint64_t CacheRegion::row_room() const {
     return most - std::min(most, lent);
 }
 
+// Chunks that are lent to it and not taken, or being made for it.
+uint64_t CacheRegion::ahead(const Client &client) const {
+    uint64_t sum = client.jobs_chunks;
+    for (const Offer &o : client.offers)
+        sum += extents_->word(o.chunk).len;
+    return sum;
+}
+
 void CacheRegion::stock_ahead(uint32_t slot, Client &client) {
     if (client.closing || client.hung_up || state_ != State::Live) return;
     if (client.next_chunks == 0) client.next_chunks = first_chunks();
     const size_t target = client.busy || clients_.size() <= kFewWriters ? kOffersAhead : 1;
     while (client.offers.size() + client.jobs < target) {
+        if (ahead(client) >= std::max<uint64_t>(kLeastAhead, 2 * client.next_chunks)) return;
         const uint64_t size = share(client);
         if (size == 0) return;
         uint64_t chunk = extents_->find_free(size);
@@ -114,16 +146,26 @@ void CacheRegion::stock_ahead(uint32_t slot, Client &client) {
     }
 }
 
+// Who says how many rows it expects is about to write them: its first extent is made while it opens the cache and
+// attaches. If nobody comes it goes back as all else that nobody uses.
+void CacheRegion::stock_first_writer() {
+    Client first;
+    first.next_chunks = first_chunks();
+    if (const uint64_t size = header()->expected_rows != 0 ? share(first) : 0; size != 0) (void)stock(size, kNoSlot);
+}
+
 // Begins to make pages for an extent. False: no room.
 bool CacheRegion::stock(uint64_t chunks, uint32_t slot) {
     if (now_ns() < no_memory_until_ns_) return false;
     uint64_t making = 0;
     const uint64_t chunk = extents_->begin_making(chunks, &making);
     if (chunk == Extents::kNone) return false;
+    if (to_come_ != kUnknown) to_come_ -= std::min(to_come_, making);
     const uint32_t wish = static_cast<uint32_t>(chunks);
     uint64_t epoch = 0;
     if (Client *client = slot == kNoSlot ? nullptr : client_of(slot)) {
         ++client->jobs;
+        client->jobs_chunks += making;
         client->largest_job = std::max(client->largest_job, wish);
         epoch = client->epoch;
     } else {
@@ -311,8 +353,9 @@ bool CacheRegion::revoke(uint64_t chunks, uint32_t slot, bool stub) {
 
 // Free chunks in pieces too short: their pages are given back to make room for a longer run elsewhere in the span.
 bool CacheRegion::make_contiguous(uint64_t chunks) {
-    const uint64_t room = extents_->room_bytes() / kChunkBytes;
-    const uint64_t missing = chunks - std::min(chunks, room);
+    // Made in whole units, with a page of the table: what is left of the limit may hold the run, but not that.
+    const uint64_t unit = huge() ? kHugeBytes / kChunkBytes : 1, making = round_up(chunks, unit) + 1;
+    const uint64_t missing = making - std::min(making, extents_->room_bytes() / kChunkBytes);
     if (missing == 0 || missing > extents_->can_give_back()) return false;
     bool begun = false;
     uint64_t chunk, given;

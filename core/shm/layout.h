@@ -36,13 +36,15 @@ inline constexpr uint64_t kMaxRunChunks = (uint64_t{1} << 21) - 1;    // of FREE
 inline constexpr uint64_t kMinLimitBytes = 1 << 20;
 inline constexpr uint64_t kSegmentBytes = 8 << 20; // the spill file is lent in runs of these
 inline constexpr uint64_t kStubShare = 16;         // with spill, 1/16 of the limit is kept for stubs and index levels
+inline constexpr uint64_t kMostStubShare = 4; // or more for many writers, kStubBytesOfWriter each, up to this share
+inline constexpr uint64_t kStubBytesOfWriter = 2 * kChunkBytes;
 
 using AtomicU64 = std::atomic<uint64_t>;
 using AtomicU32 = std::atomic<uint32_t>;
 static_assert(AtomicU64::is_always_lock_free && AtomicU32::is_always_lock_free);
 
-// ---- the extent's word: {state:3 | slot:13 | len:21 chunks | seq:27}
-// -------------------------------------------------
+// ---- the extent's word: {state:3 | slot:13 | len:21 chunks | seq:27} ------------------------------------------------
+
 enum class ExtentState : uint32_t { Empty = 0, Busy = 1, Free = 2, Granted = 3, Held = 4, Sealed = 5, Index = 6 };
 
 struct ExtentWord {
@@ -89,10 +91,10 @@ struct alignas(kCacheLine) Extent {
 };
 static_assert(sizeof(Extent) == 64);
 
-// ---- slots
-// ------------------------------------------------------------------------------------------------------------ Single
-// producer, single consumer. Each side keeps its own index privately and only mirrors it here; whatever a peer writes,
-// the worst is a token that fails at the extent's word.
+// ---- slots ----------------------------------------------------------------------------------------------------------
+//
+// Single producer, single consumer. Each side keeps its own index privately and only mirrors it here; whatever a peer
+// writes, the worst is a token that fails at the extent's word.
 struct TokenRing {
     alignas(kCacheLine) AtomicU64 head; // tokens ever written, by the producer, rel [ring]
     alignas(kCacheLine) AtomicU64 tail; // tokens ever consumed, by the consumer, rel
@@ -150,9 +152,9 @@ struct alignas(kCacheLine) Slot {
 };
 static_assert(sizeof(Slot) == 3 * 64 + 2 * sizeof(TokenRing));
 
-// ---- index
-// ------------------------------------------------------------------------------------------------------------ An
-// entry: {tag:16 | ref:48}, ref = offset/16 from the start of the region; 0 = empty. Changes once, from 0, by CAS.
+// ---- index ----------------------------------------------------------------------------------------------------------
+//
+// An entry: {tag:16 | ref:48}, ref = offset/16 from the start of the region; 0 = empty. Changes once, from 0, by CAS.
 struct IndexEntry {
     static constexpr uint64_t kRefMask = (uint64_t{1} << 48) - 1;
     static constexpr uint64_t pack(uint64_t hash, uint64_t offset) {
@@ -182,8 +184,8 @@ constexpr uint64_t index_window(uint64_t hash, uint64_t slots) {
     return uint64_t(static_cast<unsigned __int128>(hash) * (slots / kWindow) >> 64) * kWindow;
 }
 
-// ---- rows
-// -------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
+//
 // RowHeader | (column table, if layout is kInlineLayout) | columns. Starts on 16 bytes; `stride` units lead to the next
 // header, so that [0, used) of an extent is always a chain of whole headers.
 struct RowHeader {
@@ -251,8 +253,8 @@ struct alignas(kCacheLine) SpillSegment {
 };
 static_assert(sizeof(SpillSegment) == 64);
 
-// ---- header
-// -----------------------------------------------------------------------------------------------------------
+// ---- header ---------------------------------------------------------------------------------------------------------
+//
 // Who builds a stream: {slot:13 | term:51}, term > 0 grows at each change
 struct Builder {
     uint32_t slot;

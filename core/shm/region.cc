@@ -30,8 +30,9 @@ struct Mappable {
 };
 
 // Address space for `bytes` whose start is congruent to `offset` modulo 2 MiB, so that huge pages can be mapped whole.
-// The caller maps over it with MAP_FIXED.
+// The caller maps over it with MAP_FIXED. Whole pages, since what is left over is unmapped, and a header may be less.
 char *reserve_aligned(uint64_t bytes, uint64_t offset) {
+    bytes = round_up(bytes, page_bytes());
     const uint64_t span = bytes + kHugeBytes;
     void *raw = mmap(nullptr, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (raw == MAP_FAILED) return nullptr;

@@ -49,8 +49,7 @@ class Descriptors {
     }
 };
 
-constexpr size_t kWorthThread = 64 << 10; // bytes
-constexpr unsigned kMostTries = 64;       // of one transfer; then it is done without the ring
+constexpr unsigned kMostTries = 64; // of one transfer; then it is done without the ring
 
 } // namespace
 
@@ -84,10 +83,6 @@ TransferRing::~TransferRing() {
     if (!ring_) return;
     Descriptors::all().remove(ring_->ring_fd);
     io_uring_queue_exit(ring_.get());
-}
-
-bool TransferRing::register_buffers(const iovec *buffers, unsigned n) {
-    return ring_ && refusal_ == 0 && io_uring_register_buffers(ring_.get(), buffers, n) == 0;
 }
 
 void TransferRing::expect(size_t n) {
@@ -130,15 +125,10 @@ void TransferRing::fill_queue() {
         if (entry == nullptr) return;
         waiting_.pop_front();
         const unsigned n = std::min(t.n_pieces, 1024u);
-        if (!t.write)
-            io_uring_prep_readv(entry, t.fd, t.pieces, n, t.offset);
-        else if (t.buffer >= 0)
-            io_uring_prep_write_fixed(entry, t.fd, t.pieces->iov_base, static_cast<unsigned>(t.pieces->iov_len),
-                                      t.offset, t.buffer);
-        else
-            io_uring_prep_writev(entry, t.fd, t.pieces, n, t.offset);
-        // The kernel's copying is then another thread's: the caller goes on with its next rows meanwhile.
-        if (t.write && t.pieces->iov_len >= kWorthThread) io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+        // Most file systems leave the copying of a buffered write to a thread of the kernel, one write after the other.
+        // With IOSQE_ASYNC the kernel does not know yet that it is one file, and several threads spin for its lock.
+        t.write ? io_uring_prep_writev(entry, t.fd, t.pieces, n, t.offset)
+                : io_uring_prep_readv(entry, t.fd, t.pieces, n, t.offset);
         io_uring_sqe_set_data(entry, &t);
         t.tries++;
         under_way_++;

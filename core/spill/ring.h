@@ -20,7 +20,6 @@ namespace libcache {
 struct Transfer {
     int fd = -1;
     bool write = false;
-    int buffer = -1; // number of the registered buffer that the only piece lies in, or -1
     uint64_t offset = 0;
     iovec *pieces = nullptr; // shortened as bytes are transferred
     unsigned n_pieces = 0;
@@ -40,9 +39,6 @@ class TransferRing {
 
     // errno with which io_uring was refused, 0: it is in use.
     int refusal() const { return refusal_; }
-    // Pins them once in place of each time, where RLIMIT_MEMLOCK allows it. False: it does not; Transfer::buffer must
-    // be -1 then.
-    bool register_buffers(const iovec *buffers, unsigned n);
 
     // Room for n transfers between their start and their next_done(): nothing fails for want of memory after it, so
     // that none is left under way by an exception.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kBuffers = 8;
 constexpr unsigned long long kBufferBytes = 1 << 20; // a row larger than this is written by the call itself
-constexpr uint64_t kEnough = 256 << 10;              // a buffer goes to the disk then: still in the processor's cache
+constexpr uint64_t kEnough = 512 << 10;              // a buffer goes to the disk then: still in the processor's cache
 constexpr unsigned long long kStagingBytes = kBuffers * kBufferBytes;
 constexpr int64_t kPatienceNs = 2'000'000; // for which rows wait for others while nothing is being written
 constexpr uint64_t kLargePiece = 1 << 20;  // of a row larger than a buffer: in the cache still when its CRC was made
@@ -111,17 +111,11 @@ int Spiller::start() {
     // A child's copy on write would move pages that the kernel writes from.
     madvise(memory, kStagingBytes, MADV_DONTFORK);
     staging_ = static_cast<char *>(memory);
-    iovec pieces[kBuffers];
     for (unsigned i = 0; i < kBuffers; i++) {
         buffers_[i].memory = staging_ + i * kBufferBytes;
-        pieces[i] = {buffers_[i].memory, kBufferBytes};
-        free_.push_back(&buffers_[i]);
-    }
-    const bool pinned = ring_->register_buffers(pieces, kBuffers);
-    for (unsigned i = 0; i < kBuffers; i++) {
         buffers_[i].fd = file_;
         buffers_[i].write = true;
-        buffers_[i].buffer = pinned ? static_cast<int>(i) : -1;
+        free_.push_back(&buffers_[i]);
     }
     return 0;
 }

@@ -97,7 +97,8 @@ int Writer::use(Held &held, const Row &row, Place *place, bool *fits) {
 
 // Rows to come will most likely lie behind this one and be as large. The locked instruction that publishes a row waits
 // for all its stores, so their cache lines had better be ours by then: the server has zeroed them, on another
-// processor. Two rows ahead; `populated` bytes of ours follow.
+// processor. Two rows ahead; `populated` bytes of ours follow. At most 64 lines, a page: the mutex is held, and over a
+// larger row the copy is long enough for the processor to see where it goes and to run ahead by itself.
 void Writer::prefetch_ahead(const Place &place, uint64_t populated) {
     constexpr uint64_t kMost = 4096;
     const uint64_t bytes = uint64_t{place.units} * kUnitBytes;
@@ -132,7 +133,8 @@ void Writer::fill_stub(const Place &place, const SpillStub &stub) {
     header.check = row_check(header.layout, place.row_id, header.bytes, header.n_columns);
 }
 
-// Rows and stubs have extents of their own: small rows would use up the share that is kept for stubs.
+// Rows and stubs have extents of their own, each a lane (current_, stubs_): small rows would use up the share that is
+// kept for stubs.
 int Writer::place_in(Held *Writer::*lane, const Row &row, Place *place) {
     Held *&current = this->*lane;
     Deadline deadline{row.timeout_ns};
@@ -159,12 +161,16 @@ int Writer::place_in(Held *Writer::*lane, const Row &row, Place *place) {
             extent.bytes.store(extent.bytes.load(std::memory_order_relaxed) + place->column_bytes,
                                std::memory_order_relaxed);
         }
-        if (held != current) { // keep for small rows whichever has more room left
+        // `held` was taken just now, since `current` had no room for this row. Whichever of the two has more room left
+        // is the lane's from here on, so that a large row does not end an extent where small ones still fit: the swap
+        // puts the other one into `held`, and that is retired. If it holds this row, the row is in flight (`started`)
+        // and the seal waits for it.
+        if (held != current) {
             if (current == nullptr || room(*held) > room(*current)) std::swap(held, current);
             if (current != nullptr) current->current.store(true, std::memory_order_seq_cst);
             if (held != nullptr) retire(*held);
         }
-        if (!fits) continue; // cut by a revoke since it was taken
+        if (!fits) continue; // `limit` was cut by a revoke since it was taken
         const uint64_t row_end =
             place->offset + uint64_t{place->units} * kUnitBytes - map_.chunk_offset(place->held->chunk);
         if (row_end > place->held->populated)
@@ -181,7 +187,7 @@ bool Writer::place_usual(const Layout &layout, uint32_t number, int64_t row_id, 
     if (held == nullptr || !held->holes.empty()) return false;
     Extent &extent = *map_.extent(held->chunk);
     const uint32_t at = held->used;
-    const uint32_t residue = at % 4; // extents begin on 64 KiB
+    const uint32_t residue = at % 4; // as residue_of(its offset): extents begin on 64 KiB
     const uint64_t bytes = layout.row_bytes(residue, false);
     const uint32_t units = static_cast<uint32_t>(round_up(bytes, kUnitBytes) / kUnitBytes);
     uint64_t seen = extent.bump.load(std::memory_order_relaxed); // as in use()
@@ -197,7 +203,8 @@ bool Writer::place_usual(const Layout &layout, uint32_t number, int64_t row_id, 
     *reinterpret_cast<RowHeader *>(place->address) = {
         units, number, row_id, bytes, layout.n_columns(), row_check(number, row_id, bytes, layout.n_columns())};
     LIBCACHE_PAUSE("writer.use.3");
-    // rel [walk]: as in use()
+    // rel [walk]: as in use(). Lost to a revoke, which lowered `limit`: the header stays above `used`, where nobody
+    // reads, until place() or another row writes its own over it.
     if (!extent.bump.compare_exchange_strong(seen, Bump{at + units, bump.limit}.pack(), std::memory_order_release,
                                              std::memory_order_relaxed))
         return false;

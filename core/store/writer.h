@@ -42,16 +42,16 @@ class Writer {
         uint64_t column_bytes = 0;
         int64_t timeout_ns = 0;
     };
-    // What is to be placed.
+    // What is to be placed: a row, a stub, or a column table (kLayoutRow) that rows will refer to.
     struct Row {
-        const Layout *layout;
-        uint32_t number; // of the layout, kInlineLayout or kLayoutRow
+        const Layout *layout; // null: a stub
+        uint32_t number;      // of the layout, kInlineLayout or kLayoutRow; of a stub kSpilledRow
         int64_t row_id;
-        int64_t timeout_ns;      // for what must come from the broker
-        bool table_only = false; // a layout row: no columns of its own
-        bool may_spill = false;  // the caller has another place for it: that memory is full needs no sentence
+        int64_t timeout_ns; // for what must come from the broker
 
-        bool from_share = false; // it may use what a spilling cache keeps for stubs
+        bool table_only = false; // a table that ends there: the schema's is followed by a column, its bytes
+        bool may_spill = false;  // the caller puts it elsewhere when memory is full: CACHE_EFULL with no sentence made
+        bool from_share = false; // may use the share of the limit that a spilling cache keeps for stubs, as stubs do
 
         bool stub() const { return SpillStub::is(number); }
         bool has_share() const { return stub() || from_share; }
@@ -72,7 +72,7 @@ class Writer {
 
     int place(const Row &row, Place *place);
     // The usual case of place(), in few instructions: a stored layout, and room in the extent at hand whose pages are
-    // there. False: nothing was done.
+    // there. False: nothing that counts was done; ask place().
     bool place_usual(const Layout &layout, uint32_t number, int64_t row_id, Place *place);
     // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
     int publish(const Place &place);
@@ -112,7 +112,7 @@ class Writer {
 
   private:
     struct Hole {
-        uint32_t at, units; // from the start of the extent
+        uint32_t at, units; // a row given back below others: from the start of the extent, and its stride
     };
     // An extent this process holds. Objects are reused, never freed while the writer lives: a publisher may look at
     // `current` after another thread has sealed the extent.
@@ -122,11 +122,11 @@ class Writer {
         uint32_t units = 0;   // of the whole extent as taken
         uint32_t used = 0;    // our own copy: what stands in `bump` is only compared
         uint64_t started = 0; // rows placed since it was taken, under the mutex
-        uint64_t settled = 0; // of these, given back or not counted in Extent::rows, under the mutex
+        uint64_t settled = 0; // of these, ended without counting in Extent::rows: given back, tables; under the mutex
         uint64_t rows_at_take = 0;
-        uint64_t populated = 0; // bytes of our mapping made present so far
-        std::atomic<bool> current{false};
-        bool open = false;
+        uint64_t populated = 0;           // bytes of our mapping made present so far
+        std::atomic<bool> current{false}; // rows are still placed here: [inflight] in core/README.md
+        bool open = false;                // not sealed yet
         std::vector<Hole> holes;
     };
 
@@ -144,8 +144,8 @@ class Writer {
     RingConsumer grants_;
     std::vector<uint64_t> aside_; // tokens of extents that were too small for the row at hand
     RingProducer returns_;
-    Held *current_ = nullptr;   // where new rows go
-    Held *stubs_ = nullptr;     // where new stubs go
+    Held *current_ = nullptr;   // the lane of rows: the extent where new ones go
+    Held *stubs_ = nullptr;     // the lane of stubs
     bool stub_ordered_ = false; // the next extent that comes is for stubs: rows must not take it
     uint32_t rows_waiting_ = 0; // threads that have asked for memory and not been answered
     AtomicU64 ended_term_{0};   // set under the mutex

@@ -9,6 +9,7 @@
 #include "core/store/writer.h"
 
 #include <algorithm>
+#include <string>
 
 namespace libcache {
 namespace {
@@ -33,6 +34,20 @@ const char *why_full(uint32_t cause) {
 
 const char *or_spilling(const RegionHeader &header) {
     return (header.flags & kRegionSpill) != 0 ? "" : ", or spilling";
+}
+
+// Each writer fills stubs into pieces of its own: many of them in a small cache use up what is kept for stubs, though
+// there is room in the pieces of others. Then the sentence goes on with the limit that so many need.
+std::string for_its_writers(const RegionMap &map, uint32_t cause) {
+    const RegionHeader &header = *map.header();
+    const uint64_t slots = std::min(header.slots_top.load(std::memory_order_acquire), map.geometry().slots);
+    uint64_t writers = 0;
+    for (uint32_t i = 0; i < slots; ++i)
+        writers += SlotWord::unpack(map.slot(i)->owner.load(std::memory_order_relaxed)).state == SlotState::Active;
+    const uint64_t enough = writers * kStubBytesOfWriter * kMostStubShare;
+    if (cause != CACHE_FULL_SIZE || header.limit_bytes >= enough) return "";
+    return ", with the " + std::to_string(writers) + " processes that write to it now one of at least " +
+           std::to_string(enough) + " bytes";
 }
 
 } // namespace
@@ -69,11 +84,12 @@ int Writer::refused(const Need &need, Answer answer, uint32_t cause) const {
     const long long row_id = named(need.row_id);
     const Want want = need.want;
     if (answer.code == CACHE_EFULL && want.stub && need.row_bytes == sizeof(RowHeader))
-        return full_of(cause, fail(CACHE_EFULL,
-                                   "row %lld cannot be spilled: cache %u of session %u has no memory for the %llu "
-                                   "bytes that name its place on disk: %llu of its limit of %llu bytes are in use; %s",
-                                   row_id, header_->cache_id, header_->session_id, big(need.row_bytes), big(in_use),
-                                   big(header_->limit_bytes), why_full(cause)));
+        return full_of(cause,
+                       fail(CACHE_EFULL,
+                            "row %lld cannot be spilled: cache %u of session %u has no memory for the %llu "
+                            "bytes that name its place on disk: %llu of its limit of %llu bytes are in use; %s%s",
+                            row_id, header_->cache_id, header_->session_id, big(need.row_bytes), big(in_use),
+                            big(header_->limit_bytes), why_full(cause), for_its_writers(map_, cause).c_str()));
     if (answer.code == CACHE_EFULL && want.extent)
         return full_of(
             cause,

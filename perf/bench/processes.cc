@@ -2,6 +2,7 @@
 // Several processes on one cache: readers (G6), writers (W4), and a fresh reader's first pass beside its second (G5).
 // items_per_second counts the rows of all processes together.
 #include "perf/bench/cache_store.h"
+#include "perf/bench/epochs.h"
 #include "perf/bench/plain_store.h"
 #include "perf/bench/register.h"
 #include "perf/support/crew.h"
@@ -48,7 +49,7 @@ void writers(benchmark::State &state, const Workload &w) {
     const auto processes = static_cast<unsigned>(state.range(0));
     const std::vector<uint32_t> order = shuffled(w.rows);
     client(), session(); // before the fork: the members' sessions are this one
-    for (auto _ : state) {
+    time_epochs(state, w.rows, [&] {
         Cache shared(w);
         Source source(w);
         Column column(w);
@@ -60,9 +61,8 @@ void writers(benchmark::State &state, const Workload &w) {
             for (size_t i = member; i < w.rows; i += processes)
                 put(order[i]);
         };
-        state.SetIterationTime(perf::run_crew(processes, {prepare, work}));
-    }
-    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(w.rows));
+        return perf::run_crew(processes, {prepare, work});
+    });
 }
 
 // One word of each cache line of every row.

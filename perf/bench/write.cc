@@ -4,6 +4,7 @@
 // a whole first epoch: a fresh cache, every row, no pause, beside making the pages of the server's own backing and
 // memcpy. W3 counts the page faults of W2's writing process.
 #include "perf/bench/cache_store.h"
+#include "perf/bench/epochs.h"
 #include "perf/bench/lmdb_store.h"
 #include "perf/bench/plain_store.h"
 #include "perf/bench/region_floor.h"
@@ -122,7 +123,7 @@ void fresh_bursts(benchmark::State &state, const Workload &w) {
 template <bool whole> void lmdb_epoch(benchmark::State &state, const Workload &w) {
     Source source(w);
     const std::vector<uint32_t> order = shuffled(w.rows);
-    for (auto _ : state) {
+    time_epochs(state, w.rows, [&] {
         auto start = Clock::now();
         Lmdb store(w);
         if (!whole) start = Clock::now();
@@ -130,9 +131,8 @@ template <bool whole> void lmdb_epoch(benchmark::State &state, const Workload &w
         for (const uint32_t row : order)
             store.put(row, source.next());
         store.commit();
-        state.SetIterationTime(seconds_since(start));
-    }
-    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(w.rows));
+        return seconds_since(start);
+    });
 }
 
 long page_faults() {
@@ -146,31 +146,32 @@ void epoch(benchmark::State &state, const Workload &w) {
     Column column(w);
     const std::vector<uint32_t> order = shuffled(w.rows);
     long faults = 0;
+    size_t epochs = 0;
     client(), session(); // untimed
-    for (auto _ : state) {
+    time_epochs(state, w.rows, [&] {
         const long before = page_faults();
         const auto start = Clock::now();
         Cache cache(w);
         for (const uint32_t row : order)
             put_one(cache.handle(), row, column, source.next());
-        state.SetIterationTime(seconds_since(start));
+        const double seconds = seconds_since(start);
         faults += page_faults() - before;
-    }
-    const double rows = static_cast<double>(state.iterations()) * static_cast<double>(w.rows);
-    state.SetItemsProcessed(static_cast<int64_t>(rows));
-    state.counters["faults_per_1000_rows"] = 1000 * static_cast<double>(faults) / rows;
+        ++epochs;
+        return seconds;
+    });
+    state.counters["faults_per_1000_rows"] =
+        1000 * static_cast<double>(faults) / (static_cast<double>(epochs) * static_cast<double>(w.rows));
 }
 
 void floor_epoch(benchmark::State &state, const Workload &w) {
     Source source(w);
-    for (auto _ : state) {
+    time_epochs(state, w.rows, [&] {
         const auto start = Clock::now();
         RegionFloor region(w.bytes());
         for (size_t i = 0; i < w.rows; ++i)
             memcpy(region.data() + i * w.row_bytes, source.next(), w.row_bytes);
-        state.SetIterationTime(seconds_since(start));
-    }
-    state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(w.rows));
+        return seconds_since(start);
+    });
 }
 
 } // namespace

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSpilled = 256 << 20; // bytes of rows, about, of one cache
 constexpr size_t kGather = 64;
-constexpr size_t kWriteBlock = 256 << 10; // the spiller's buffers
+constexpr size_t kWriteBlock = 512 << 10; // the spiller's buffers
 constexpr unsigned kWriteDepth = 8;
 
 size_t rows_of(const Workload &w) {

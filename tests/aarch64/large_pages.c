@@ -42,23 +42,23 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t of
     if (BY_CRITERION) return map(at, bytes, protection, flags, file, offset);
     if (!is_page((uintptr_t)offset) || (flags & MAP_FIXED && !is_page((uintptr_t)at)))
         return errno = EINVAL, MAP_FAILED;
+    bytes = pages(bytes); // as the kernel does, so that munmap() may take away the last page as a whole
     if (flags & MAP_FIXED) return map(at, bytes, protection, flags, file, offset);
     if (at != NULL) { // a wish, which the kernel may grant
         void *const wished = map(at, bytes, protection, flags, file, offset);
         if (wished == MAP_FAILED || is_page((uintptr_t)wished)) return wished;
         syscall(SYS_munmap, wished, bytes);
     }
-    const size_t span = pages(bytes) + PAGE;
+    const size_t span = bytes + PAGE;
     char *const room = map(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return MAP_FAILED;
     char *const start = (char *)pages((uintptr_t)room);
     if (start > room) syscall(SYS_munmap, room, start - room);
-    if (room + span > start + pages(bytes))
-        syscall(SYS_munmap, start + pages(bytes), room + span - start - pages(bytes));
+    if (room + span > start + bytes) syscall(SYS_munmap, start + bytes, room + span - start - bytes);
     void *const mapped = map(start, bytes, protection, flags | MAP_FIXED, file, offset);
     if (mapped == MAP_FAILED) {
         const int error = errno;
-        syscall(SYS_munmap, start, pages(bytes));
+        syscall(SYS_munmap, start, bytes);
         errno = error;
     }
     return mapped;
@@ -68,8 +68,9 @@ void *mmap64(void *at, size_t bytes, int protection, int flags, int file, off64_
 }
 
 int munmap(void *at, size_t bytes) {
-    if (!is_page((uintptr_t)at) && !BY_CRITERION) return errno = EINVAL, -1;
-    return (int)syscall(SYS_munmap, at, bytes);
+    if (BY_CRITERION) return (int)syscall(SYS_munmap, at, bytes);
+    if (!is_page((uintptr_t)at)) return errno = EINVAL, -1;
+    return (int)syscall(SYS_munmap, at, pages(bytes));
 }
 int mprotect(void *at, size_t bytes, int protection) {
     if (!is_page((uintptr_t)at) && !BY_CRITERION) return errno = EINVAL, -1;

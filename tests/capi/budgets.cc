@@ -210,6 +210,27 @@ Test(budgets, what_is_lent_ahead_comes_back_when_its_writer_is_idle, .timeout = 
     RIGHT(rows::check(s.rows, 1, 100));
 }
 
+// Not only in the end: what was made at any time counts, so the cache is asked while it is written.
+Test(budgets, no_more_is_lent_ahead_than_the_expected_rows_take, .timeout = 60) {
+    Session s;
+    constexpr int64_t kRows = 30'000, kRowBytes = 3'076;
+    cache_options options = options_with_limit(1024 * MiB);
+    options.expected_rows = kRows;
+    cache *handle = s.open(2, options);
+    int64_t most = 0;
+    for (int64_t id = 0; id < kRows; ++id) {
+        OK(put_exactly(handle, id, kRowBytes));
+        if (id % 1'000 == 999) most = std::max(most, s.stat(handle).charged_bytes);
+    }
+    const int64_t used = s.stat(handle).used_bytes;
+    cr_assert_leq(most, used + used / 8 + int64_t(4 * MiB), "%lld bytes were made for rows that take %lld",
+                  (long long)most, (long long)used);
+    // It is a hint: more rows come as before.
+    for (int64_t id = kRows; id < 2 * kRows; ++id)
+        OK(put_exactly(handle, id, kRowBytes));
+    OK(cache_close(handle));
+}
+
 // LIBCACHE_BIG_ROW_ROUNDS=1000 makes the long run of it.
 Test(budgets, big_rows_and_small_ones_in_any_order_waste_little, .timeout = 1200) {
     Session s;

@@ -161,6 +161,17 @@ void kill_broker(const Session &s) {
     cr_assert_gt(info.generation, before);
 }
 
+// What was destroyed has gone: its place in the server's table is free.
+void memory_is_free(const Session &s) {
+    cache_server_stats info{};
+    info.size = sizeof info;
+    for (int tries = 0; tries == 0 || info.memory_used_bytes != 0; tries++) {
+        if (tries != 0) usleep(10000);
+        cr_assert_lt(tries, 3000, "%lld bytes of destroyed caches stay charged", (long long)info.memory_used_bytes);
+        OK(cache_server_info(s.client, &info));
+    }
+}
+
 } // namespace
 
 Test(server, names_both_versions_to_a_client_of_another_major_version) {
@@ -397,6 +408,39 @@ Test(server, a_destroy_that_comes_again_leaves_a_cache_made_since) {
     cr_assert(answer && answer->header.number == 6 && answer->header.status == 0);
     FAILS(rows::put(anew, 3), CACHE_EGONE);
     OK(cache_close(anew));
+    close(fd);
+}
+
+// The same when that cache has been destroyed by somebody too, and its place in the server's table used again.
+Test(server, a_destroy_that_comes_again_leaves_the_third_cache_of_that_name) {
+    Session s;
+    OK(cache_close(s.rows));
+    uint64_t generation = 0;
+    const int fd = welcomed(s, &generation);
+    const auto destroy = message(wire::Type::Destroy, 5);
+    destroy->header.generation = generation;
+    destroy->u.region = {0, s.id, 1};
+    cr_assert(send_all(fd, destroy.get(), sizeof *destroy));
+    auto answer = reply(fd);
+    cr_assert(answer && answer->header.number == 5 && answer->header.status == 0);
+    memory_is_free(s);
+    kill_broker(s);
+    cache *const second = s.open(1, options_with_limit(16 << 20));
+    OK(cache_close(second));
+    OK(cache_destroy(s.client, s.id, 1));
+    memory_is_free(s);
+    s.rows = s.open(1, options_with_limit(16 << 20));
+    OK(rows::put(s.rows, 1));
+
+    answer = reply(fd);
+    cr_assert(answer && answer->header.type == uint32_t(wire::Type::Resume));
+    destroy->header.generation = answer->header.generation;
+    destroy->header.repeated = 1;
+    cr_assert(send_all(fd, destroy.get(), sizeof *destroy));
+    answer = reply(fd);
+    cr_assert(answer && answer->header.number == 5 && answer->header.status == 0);
+    OK(rows::put(s.rows, 2));
+    RIGHT(rows::check(s.rows, 1));
     close(fd);
 }
 

@@ -95,6 +95,20 @@ Test(reserve, a_hole_between_rows_takes_a_row_that_fits) {
     check(s.rows, 3, 3000);
 }
 
+// Bytes that were written and given back are somebody's; those of an index level must be zero.
+Test(reserve, room_given_back_may_become_an_index_level) {
+    constexpr int64_t kRows = 30'000, kApart = 1'000'003;
+    Session s(16 << 20);
+    OK(cache_abort(reserve(s.rows, 0, 11 << 20)));
+    OK(cache_close(s.rows)); // what it was lent is free, and as it was written
+    s.rows = s.open(1, options_with_limit(16 << 20));
+    for (int64_t i = 1; i <= kRows; ++i) // too far apart for one level of places by number
+        OK(rows::put(s.rows, i * kApart, 8));
+    for (int64_t i = 1; i <= kRows; ++i)
+        RIGHT(rows::check(s.rows, i * kApart, 8));
+    cr_assert_leq(s.stat().index_levels, 6);
+}
+
 Test(reserve, closing_the_handle_aborts_what_is_open) {
     Session s;
     cache *second = s.open(1, options_with_limit(0));

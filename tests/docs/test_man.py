@@ -3,6 +3,7 @@
 pages that is not there. Examples compile; those that are programs run."""
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -19,7 +20,7 @@ PAGES = sorted(path for path in MAN.iterdir() if re.fullmatch(r"[\w-]+\.[1-8]", 
 ALIASES = [path for path in PAGES if path.read_text().startswith(".so ")]
 WRITTEN = [path for path in PAGES if path not in ALIASES]
 CALLS = re.findall(r"^\s+(cache_\w+);", (ROOT / "capi" / "libcache.map").read_text(), re.M)
-C11 = [os.environ.get("CC", "gcc"), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HEADER.parent}"]
+C11 = [*shlex.split(os.environ.get("CC", "gcc")), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HEADER.parent}"]
 
 
 def name_of(path):

@@ -43,6 +43,16 @@ def test_both_readmes_show_the_same_c_and_the_same_figures():
 
 
 @pytest.mark.parametrize("readme", READMES, ids=name_of)
+def test_the_figure_of_the_first_page_is_that_of_the_table(readme):
+    text = readme.read_text(encoding="utf-8")
+    first_page = text[:text.index("- **")]
+    row = re.search(r"^\| `cache_get`[^`|]*\|(.*)\|$", text, re.M).group(1)
+    figures = re.findall(r"\d[\d.,]*", row)  # ours, its spread, the floor, LMDB
+    assert len(figures) == 4
+    assert re.search(r"\D.*?\D".join(rf"\b{re.escape(figure)}\b" for figure in figures), first_page, re.S), figures
+
+
+@pytest.mark.parametrize("readme", READMES, ids=name_of)
 def test_the_commands_of_a_readme_work(readme, tmp_path):
     for needed in ("cache_admin", "cache_server"):
         if not (BUILD / "bin" / needed).exists():

@@ -17,18 +17,21 @@
 //
 // PLAN 1: A makes a session, B destroys it.   2: A opens the cache and attaches, B opens it.
 // PLAN 3: A destroys the cache, B opens it.   4: A opens and attaches, then B does.   5: A makes a session, then B.
+// PLAN 6: A destroys the cache; B opens it, destroys it and opens it again.
 //
 // RUN    -DPLAN=1
 // RUN    -DPLAN=2
 // RUN    -DPLAN=3
 // RUN    -DPLAN=4 -DDEATH=1
 // RUN    -DPLAN=5 -DDEATH=1
+// RUN    -DPLAN=6
 // RUN    -DPLAN=1 -DROOM=1
 // LONG   -DPLAN=1 -DBROKER_DEATHS=2
 // LONG   -DPLAN=2 -DBROKER_DEATHS=2
 // LONG   -DPLAN=2 -DGIVEN_UP=1
 // LONG   -DPLAN=3 -DBROKER_DEATHS=2
 // LONG   -DPLAN=4 -DBROKER_DEATHS=2 -DDEATH=1
+// LONG   -DPLAN=6 -DBROKER_DEATHS=2
 // LONG   -DPLAN=1 -DBROKER_DEATHS=2 -DROOM=1
 // BROKEN -DPLAN=1 -DBUG_WELCOME_FIRST           a client is welcomed before the keeper has its connection
 // BROKEN -DPLAN=2 -DBUG_REPLY_FIRST             a cache is LIVE and opened before the keeper has its region
@@ -40,6 +43,8 @@
 // BROKEN -DPLAN=1 -DBUG_NOT_REPEATED            a client waits on when it reads RESUME
 // BROKEN -DPLAN=1 -DBUG_MADE_AGAIN              a session is made without a look for that of the same request
 // BROKEN -DPLAN=3 -DBUG_DESTROYED_AGAIN         a repeated DESTROY goes by the name alone
+// BROKEN -DPLAN=6 -DBUG_NOTE_OF_THE_PLACE       the note of who destroyed a cache goes when its place is used again
+// BROKEN -DPLAN=3 -DBUG_NOTE_BELIEVED           a DESTROY that only began is taken for done
 // BROKEN -DPLAN=2 -DGIVEN_UP=1 -DBUG_ANY_ANSWER              a client takes an answer of another number
 // BROKEN -DPLAN=1 -DROOM=1 -DBUG_RESUME_FORGOTTEN      a RESUME for which the socket had no room is not sent later
 // BROKEN -DPLAN=5 -DDEATH=1 -DBUG_NUMBERS_AGAIN        a new broker numbers connections from 1 again
@@ -66,12 +71,14 @@ mtype = { WELCOME, RESUME, CREATE, OPEN, ATTACH, DESTROY_SESSION, DESTROY };
 
 // The server region. A session's id is its place: ids are not used twice. All caches have the same name in session 0.
 typedef Session { byte state; byte conn; byte number }
-typedef Cache { byte state; byte region; byte conn; byte number; byte by_conn; byte by_number; byte by_region }
+typedef Cache { byte state; byte region; byte by_client; byte by_number; byte by_region } // by_...: BUG_NOTE_OF_THE_PLACE's
+typedef Destroyer { byte number; byte region } // of each connection, its last DESTROY
 #define EMPTY 0
 #define LIVE 1
 #define DYING 2
 Session session[SESSIONS];
 Cache cache[CACHES];
+Destroyer destroyer[2];
 byte generation = 0; byte next_conn = 1; byte next_region = 2;
 // A cache's region: who writes
 byte slot_conn[2]; byte slot_state[2]; byte slot_region[2];
@@ -150,18 +157,34 @@ inline resume() {
 inline find_cache() { // r = entry of the LIVE one, or CACHES
     d_step { r = 0; do :: r < CACHES && cache[r].state != LIVE -> r++ :: else -> break od }
 }
-// Caches::destroy(): the word first
-inline destroy(by_whom, by_what) {
+// Caches::destroy(), Destroyers::note(): the word first
+inline destroy(by_what) {
 #ifdef BUG_FORGOTTEN_FIRST
     tell(0, 1, 0, cache[r].region);
 #endif
-    d_step { cache[r].by_conn = by_whom; cache[r].by_number = by_what; cache[r].by_region = cache[r].region };
+#ifdef BUG_NOTE_OF_THE_PLACE
+    d_step { cache[r].by_client = c; cache[r].by_number = by_what; cache[r].by_region = cache[r].region };
+#else
+    destroyer[c].number = 0;
+    maybe_die();
+    destroyer[c].region = cache[r].region;
+    maybe_die();
+    destroyer[c].number = by_what;
+#endif
     maybe_die();
     d_step { cache[r].state = DYING; destroyed[c]++; assert(destroyed[c] < 2) }
 }
-// Caches::was_destroyed_by(): what a former life of this entry was destroyed by counts, what only began does not
-#define destroyed_by(i, conn, num) (cache[i].by_conn == conn && cache[i].by_number == num && \
-                                    (cache[i].state != LIVE || cache[i].by_region != cache[i].region))
+// Caches::has_destroyed(): what only began does not count
+#define live(r) ((cache[0].state == LIVE && cache[0].region == r) || (cache[1].state == LIVE && cache[1].region == r))
+#ifdef BUG_NOTE_OF_THE_PLACE
+#define destroyed_here(i, num) (cache[i].by_client == c && cache[i].by_number == num && \
+                                (cache[i].state != LIVE || cache[i].by_region != cache[i].region))
+#define has_destroyed(num) (destroyed_here(0, num) || destroyed_here(1, num))
+#elif defined(BUG_NOTE_BELIEVED)
+#define has_destroyed(num) (destroyer[c].number == num)
+#else
+#define has_destroyed(num) (destroyer[c].number == num && !live(destroyer[c].region))
+#endif
 inline welcome_now() { send(c, WELCOME, 0, 0) }
 
 active proctype Broker() {
@@ -169,7 +192,7 @@ active proctype Broker() {
     byte c = 0, number = 0, g = 0, what = 0, r = 0; bit repeated = 0; mtype type;
     atomic { // what the keeper made
         session[0].state = LIVE; cache[0].state = EMPTY;
-#if PLAN == 3
+#if PLAN == 3 || PLAN == 6
         cache[0].state = LIVE; cache[0].region = 1; kept_region[1] = 1
 #endif
     }
@@ -263,7 +286,7 @@ end:
 #else
     :: atomic { known[0] != 0 && dead[0] -> c = 0 }; goto died
 #endif
-    :: making != 0 -> goto finish
+    :: making != 0 && (cache[0].state == EMPTY || cache[1].state == EMPTY) -> goto finish // a server has room for many
     // Caches::remove_if_gone(): nobody maps it any more
     :: atomic { cache[0].state == DYING && mapped[0] != cache[0].region && mapped[1] != cache[0].region -> r = 0 }; goto remove
     :: atomic { cache[1].state == DYING && mapped[0] != cache[1].region && mapped[1] != cache[1].region -> r = 1 }; goto remove
@@ -358,12 +381,12 @@ handle: // Broker::handle_packet()
           find_cache();
           if
 #ifndef BUG_DESTROYED_AGAIN
-          :: repeated && (destroyed_by(0, known[c], number) || destroyed_by(1, known[c], number)) -> skip
+          :: repeated && has_destroyed(number) -> skip
           :: else ->
 #else
           :: true ->
 #endif
-             if :: r < CACHES -> destroy(known[c], number) :: else fi
+             if :: r < CACHES -> destroy(number) :: else fi
           fi;
           maybe_die();
           send(c, DESTROY, number, 1)
@@ -423,6 +446,8 @@ died: // Broker::process_died()
        fi;
        r++
     od;
+    destroyer[c].number = 0; // Destroyers::forget()
+    maybe_die();
 #ifndef BUG_CONNECTION_FIRST
     tell(0, 0, c, known[c]);
 #endif
@@ -486,8 +511,17 @@ proctype Client(byte c) provided (!dead[c]) {
     fi;
 #elif PLAN == 3
     if
-    :: c == 0 -> request(DESTROY, 0); assert(answer == 1)
+    :: c == 0 -> request(DESTROY, 0); assert(answer == 1 && !live(1))
     :: else -> request(OPEN, 0)
+    fi;
+#elif PLAN == 6
+    if
+    :: c == 0 -> request(DESTROY, 0); assert(answer == 1 && !live(1))
+    :: else ->
+       request(OPEN, 0);
+       mapped[c] = 0;
+       request(DESTROY, 0);
+       request(OPEN, 0)
     fi;
 #elif PLAN == 5
     request(CREATE, 0);

@@ -49,6 +49,15 @@ def test_the_wheel_is_for_glibc_2_28_and_later(wheel):
         assert wheel.name.rpartition("-")[2].removesuffix(".whl") in archive.read(name).decode()
 
 
+def test_pip_takes_a_numpy_that_the_modules_can_be_imported_with(wheel):
+    """Made with NumPy 1 they fail with NumPy 2; the tests here run with the one that they were made with."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        (asked,) = re.findall(r"^Requires-Dist: (numpy\b[^;\n]*)$", archive.read(name).decode(), re.M)
+    major = must_run(sys.executable, "-c", "import numpy; print(numpy.__version__)").partition(".")[0]
+    assert asked == ("numpy (<2)" if major == "1" else "numpy")
+
+
 def test_nothing_in_it_asks_for_a_newer_glibc(installed):
     (package,) = (installed.parent / "lib").glob("python*/site-packages/libcache")
     files = [*package.glob("*.so"), *package.glob("lib/*.so*"), *package.glob("bin/*")]

@@ -7,6 +7,7 @@
 #include "tests/support/skip.h"
 
 #include <criterion/criterion.h>
+#include <cstdio>
 #include <fcntl.h>
 #include <fstream>
 #include <functional>
@@ -46,6 +47,13 @@ std::string open_after(const std::function<void(FakeRegion &)> &damage, int code
     cr_assert_eq(got, code, "%s (%s) instead of %s", code_text(got), last_error(), code_text(code));
     cr_assert_not(bool(map), "nothing may stay mapped");
     return last_error();
+}
+
+int64_t address_space_kib() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+        if (long long kib = 0; sscanf(line.c_str(), "VmSize: %lld", &kib) == 1) return kib;
+    return -1;
 }
 
 bool mentions(const std::string &text, const std::string &part) {
@@ -169,6 +177,24 @@ Test(region_map, a_writing_mapping_does_not_reach_a_forked_child) {
     int status = 0;
     waitpid(pid, &status, 0);
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "wait status %d", status);
+}
+
+// On pages larger than the header, too: `make test-large-pages`.
+Test(region_map, what_was_opened_and_closed_leaves_no_address_space_behind) {
+    FakeRegion region(4 * MiB);
+    const auto open_all = [&] {
+        for (RegionAccess access : {RegionAccess::Read, RegionAccess::Write, RegionAccess::Control}) {
+            RegionMap map;
+            cr_assert_eq(map.open(region.fd(), access), 0, "%s", last_error());
+        }
+    };
+    open_all(); // what is made once
+    const int64_t before = address_space_kib();
+    cr_assert_gt(before, 0);
+    for (int i = 0; i < 20; i++)
+        open_all();
+    const int64_t grown = address_space_kib() - before;
+    cr_assert_lt(grown * 1024, int64_t{kHugeBytes}, "%lld KiB stayed mapped", static_cast<long long>(grown));
 }
 
 Test(region_map, no_mapping_is_dumped_into_a_core) {

@@ -101,23 +101,7 @@ Test(spill_ring, nothing_may_be_locked_in_memory) {
     const rlimit none{0, 0};
     cr_assert_eq(setrlimit(RLIMIT_MEMLOCK, &none), 0);
     TransferRing ring(kDepth);
-    std::vector<char> memory(1 << 20);
-    const iovec buffer{memory.data(), memory.size()};
-    (void)ring.register_buffers(&buffer, 1); // root may, others may not: both are right
     write_and_read(ring);
-}
-
-Test(spill_ring, registered_buffers_are_written_from) {
-    TransferRing ring(kDepth);
-    const File file;
-    Piece piece(file.fd, true, 4096, 10'000, 'q');
-    if (ring.register_buffers(&piece.vector, 1)) piece.transfer.buffer = 0;
-    ring.start(piece.transfer);
-    cr_assert_eq(ring.next_done(true), &piece.transfer);
-    cr_assert_eq(piece.transfer.error, 0);
-    std::vector<char> read(10'000);
-    cr_assert_eq(pread(file.fd, read.data(), 10'000, 4096), 10'000);
-    cr_assert_eq(read[9'999], 'q');
 }
 
 Test(spill_ring, the_end_of_the_file_is_an_error_of_a_read) {

@@ -28,12 +28,13 @@ _shared_lock = threading.Lock()
 class Stream:
     """Rows by number; of a cache that was opened with build=True.
 
-    source  source(k) gives the columns of the rows from the k-th on; a builder that takes over has k rows already
+    source    source(k) gives the columns of the rows from the k-th on; a builder that takes over has k rows already
+    appended  is called with the number of each row that this process has appended
     """
 
-    def __init__(self, cache: Cache, source: Source) -> None:
+    def __init__(self, cache: Cache, source: Source, appended: Callable[[int], None] = lambda number: None) -> None:
         self.cache = cache
-        self._source = source
+        self._source, self._tell = source, appended
         self._build: Optional[Build] = None
         self._rows: Optional[Iterator[Sequence[Any]]] = None  # while this process builds
         self._appended = 0                                    # rows that are there, as far as the builder knows
@@ -42,13 +43,13 @@ class Stream:
         self._pid = os.getpid()
 
     @classmethod
-    def shared(cls, cache: Cache, source: Source) -> "Stream":
+    def shared(cls, cache: Cache, source: Source, appended: Callable[[int], None] = lambda number: None) -> "Stream":
         """One per cache and process, for as long as somebody holds it: two that build would append every row twice."""
         key = os.getpid(), cache.session, cache.cache_id
         with _shared_lock:
             stream = _shared.get(key)
             if stream is None or not stream._alive():
-                stream = _shared[key] = cls(cache, source)
+                stream = _shared[key] = cls(cache, source, appended)
             return stream
 
     def _alive(self) -> bool:
@@ -124,8 +125,9 @@ class Stream:
         assert self._build is not None and self._rows is not None
         rows, self._rows = self._rows, None  # whoever comes after a failure begins where the cache is then
         for columns in rows:
-            self._appended = self._build.append(*columns) + 1
-            self._rows = rows
+            number = self._build.append(*columns)
+            self._appended, self._rows = number + 1, rows
+            self._tell(number)
             return
         self._build.done()
         self._begin()  # tells how many there are

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timing that the measurements of this folder share: what is compared runs in turns, repetition by repetition, so that
-a machine that slows down slows all of them; medians and spread are printed, and kept as JSON."""
+a machine that slows down slows all of them. Medians and spread are printed as the rows of a Markdown table, and every
+repetition kept as JSON."""
 import json
+import operator
 import platform
 import statistics
 import sys
 import time
+
+_MET = {"<=": operator.le, ">=": operator.ge}
 
 
 def in_turns(repetitions, **bodies):
@@ -20,24 +24,34 @@ def in_turns(repetitions, **bodies):
 
 
 class Report:
-    """Lines of `row: ours / floor`, printed as they come."""
+    """Rows of ours / floor, printed as they come. Behind a median, in brackets, are the least and the most."""
 
     def __init__(self):
         self.lines = []
-        print(f"{platform.machine()}, Python {platform.python_version()}, Linux {platform.release()}")
-        print(f"{'row':<34} {'ours':>14} {'compared with':>14}  ratio  target")
+        print(f"{platform.machine()}, Python {platform.python_version()}, Linux {platform.release()}\n")
+        print("| row | figure | floor | ratio | target | met |\n|---|---|---|---|---|---|", flush=True)
 
     def add(self, row, ours, floor, count, unit, target):
-        """ours, floor: seconds of each repetition, for `count` operations."""
+        """ours, floor: seconds of each repetition, for `count` operations. target: "<= 1.1", of the ratio; "-": none"""
         scale = {"ns": 1e9, "us": 1e6, "s": 1.0}[unit] / count
-        mine, other = (statistics.median(values) * scale for values in (ours, floor))
-        self.lines.append({"row": row, "unit": unit, "target": target, "ratio": mine / other,
-                           "ours": [value * scale for value in ours], "floor": [value * scale for value in floor]})
-        spread = "  ".join(f"{min(values) * scale:.3g}..{max(values) * scale:.3g}" for values in (ours, floor))
-        print(f"{row:<34} {mine:11.4g} {unit:<2} {other:11.4g} {unit:<2}  {mine / other:5.2f}  {target}   ({spread})",
-              flush=True)
+        mine, other = ([value * scale for value in values] for values in (ours, floor))
+        ratio = statistics.median(mine) / statistics.median(other)
+        self.lines.append({"row": row, "unit": unit, "target": target, "ratio": ratio, "ours": mine, "floor": other})
+        print(f"| {row} | {_figure(mine, unit)} | {_figure(other, unit)} | {ratio:.2f} | {target} | "
+              f"{_met(ratio, target)} |", flush=True)
 
     def write(self, path):
         if path:
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({"argv": sys.argv, "machine": platform.uname()._asdict(), "rows": self.lines}, file, indent=1)
+
+
+def _figure(values, unit):
+    return f"{statistics.median(values):.3g} {unit} ({min(values):.3g}..{max(values):.3g})"
+
+
+def _met(ratio, target):
+    compare, _, bound = target.partition(" ")
+    if compare not in _MET:
+        return ""
+    return "yes" if _MET[compare](ratio, float(bound)) else "**no**"

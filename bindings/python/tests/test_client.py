@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client, Session, the exceptions, and that the classes say what libcache.h says."""
+import ast
 import dataclasses
 import inspect
 import pickle
+import typing
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import libcache
+from libcache import _rows
 from libcache._capi import ffi, lib
 
 
@@ -163,6 +167,34 @@ def test_everything_public_is_documented():
                     assert inspect.getdoc(member), f"{name}.{key}"
     for name in ("get", "get_many", "gather", "contains", "put"):
         assert inspect.signature(getattr(libcache.Cache, name)) and len(getattr(libcache.Cache, name).__doc__) > 80
+
+
+def test_everything_public_has_type_hints():
+    for name in libcache.__all__:
+        value = getattr(libcache, name)
+        members = [value, *vars(value).values()] if inspect.isclass(value) else [value]
+        for member in filter(inspect.isfunction, members):
+            if not member.__name__.startswith("_") or member.__name__ == "__init__":
+                hints = typing.get_type_hints(member, localns=vars(libcache))  # each names something that exists
+                missing = set(inspect.signature(member).parameters) - {"self"} - set(hints)
+                assert not missing and "return" in hints, (name, member.__name__, missing)
+    assert Path(libcache.__file__).with_name("py.typed").exists()
+
+
+def test_the_hints_of_the_extension_module_are_those_of_what_it_has():
+    stub = ast.parse(Path(_rows.__file__).with_name("_rows.pyi").read_text(encoding="utf-8"))
+    described = set()
+    for part in stub.body:
+        if isinstance(part, (ast.ClassDef, ast.FunctionDef)):
+            described.add(part.name)
+        if isinstance(part, ast.ClassDef):
+            described |= {f"{part.name}.{member.name}" for member in part.body}
+    there = {name for name in vars(_rows) if not name.startswith("__")}
+    for name in list(there):
+        value = getattr(_rows, name)
+        if inspect.isclass(value):
+            there |= {f"{name}.{key}" for key in vars(value) if key not in ("__doc__", "__new__")}
+    assert described == there
 
 
 @pytest.mark.parametrize("call, message", [

@@ -66,3 +66,18 @@ def test_without_libcache_the_build_says_what_to_do(tmp_path):
     done = subprocess.run([sys.executable, "setup.py", "--version"], capture_output=True, text=True, timeout=60,
                           cwd=PACKAGE, env={**os.environ, "LIBCACHE_BUILD": "", "LIBCACHE_PREFIX": str(tmp_path)})
     assert done.returncode != 0 and "LIBCACHE_PREFIX" in done.stderr and str(tmp_path) in done.stderr
+
+
+def test_without_torch_the_run_of_the_tests_says_what_was_skipped(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('not installed')", encoding="utf-8")
+    said = subprocess.run([sys.executable, str(ROOT / "tests" / "run.py"), "--build", str(BUILD), "--only",
+                           "*/test_torch_stats.py"], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)}).stdout  # it fails, as nothing passed
+    assert "no python3-torch (make deps-torch): cache_stats is not tested" in said
+    assert "0 passed, 0 failed, 1 skipped" in said
+
+
+def test_torch_is_installed_by_deps_torch_alone():
+    packages = {target: run("make", "-n", "-C", ROOT, target) for target in ("deps", "deps-python", "deps-torch")}
+    assert ["python3-torch" in words for words in packages.values()] == [False, False, True]
+    assert "python3-numpy" in packages["deps-python"]

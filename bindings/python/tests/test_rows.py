@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """put, get, get_many, gather, contains and reserve, row by row."""
 import array
+import itertools
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -364,26 +367,56 @@ def test_threads_share_a_handle(cache):
     assert sum(wins) == count and not wrong
 
 
-def test_a_long_gather_releases_the_gil(cache):
-    """Another thread goes on counting while 200 MiB are copied."""
+def long_gather(session):
+    cache = session.open(2)
     cache.put(0, np.zeros(1 << 20, np.uint8))
-    out = np.empty((200, 1 << 20), np.uint8)
-    started, ticks = threading.Event(), [0]
+    return lambda: cache.gather(np.zeros(20, np.int64), out=np.empty((20, 1 << 20), np.uint8))
+
+
+def any_put(session):
+    cache, ids = session.open(2), itertools.count()
+    return lambda: cache.put(next(ids), b"")
+
+
+def a_wait_for_the_build(session):
+    cache = session.open(2, build=True)
+    cache.build()
+
+    def wait():
+        with pytest.raises(libcache.Timeout):
+            cache.wait(0.01)
+    return wait
+
+
+def a_question_to_the_server(session):
+    return session.client.sessions
+
+
+@pytest.mark.parametrize("prepare", [long_gather, any_put, a_wait_for_the_build, a_question_to_the_server])
+def test_what_can_block_releases_the_gil(session, prepare):
+    """Another thread gets on, though this one never gives it the GIL by itself."""
+    call, ticks, ended = prepare(session), [0], threading.Event()
 
     def tick():
-        started.set()
-        while started.is_set():
+        while not ended.is_set():
             ticks[0] += 1
+            time.sleep(0)  # gives the GIL back, since this thread is not made to either
 
+    interval = sys.getswitchinterval()
     thread = threading.Thread(target=tick)
+    sys.setswitchinterval(1000)  # before it waits for the GIL for the first time
     thread.start()
-    started.wait()
-    before = ticks[0]
-    cache.gather(np.zeros(200, np.int64), out=out)
-    during = ticks[0] - before
-    started.clear()
-    thread.join()
-    assert during > 0
+    try:
+        before = ticks[0]
+        for _ in range(1000):
+            call()
+            if ticks[0] > before:
+                break
+        assert ticks[0] > before
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("value, dtype", [

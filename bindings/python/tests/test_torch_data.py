@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real data through DataLoader with every count of workers, and the examples."""
+import io
 import os
 import pickle
 import re
@@ -131,6 +132,18 @@ def test_a_cached_loader_keeps_the_encoded_files(session, workers, tmp_path):
         loader(str(tmp_path / "none.jpg"))
 
 
+def test_hits_look_at_no_file(session, tmp_path):
+    """Neither does a data set that is made anew of the same list: a stat or HEAD per file costs as much as the file."""
+    folder = shutil.copytree(needs("cifar10-jpeg") / "test", tmp_path / "copy", copy_function=os.symlink)
+    source = torchvision.datasets.ImageFolder(str(folder), transforms.ToTensor())
+    first = everything(DataLoader(CachedDataset(source, session), 50), len(source))
+    shutil.rmtree(folder)
+    again = everything(DataLoader(CachedDataset(source, session), 50), len(source))
+    assert (again[0] == first[0]).all() and (again[1] == first[1]).all()
+    with pytest.raises(FileNotFoundError):
+        source[0]
+
+
 def write_over(path, like):
     """Puts the picture of another file there, under the old name and with a later time, as an editor does."""
     before = os.stat(path).st_mtime_ns
@@ -189,6 +202,21 @@ def example(name, *options):
 
 def losses(text):
     return re.findall(r"loss (\S+),", text)
+
+
+def test_a_progress_bar_is_shown_on_a_terminal_only(monkeypatch):
+    from training import Bar
+    shown = []
+    for terminal in (True, False):
+        screen = io.StringIO()
+        screen.isatty = lambda: terminal
+        monkeypatch.setattr(sys, "stderr", screen)
+        bar = Bar(4, "epoch 1/2")
+        for step in range(1, 5):
+            bar.step(step, 0.5)
+        shown.append(screen.getvalue())
+    assert "epoch 1/2 [#######" in shown[0] and " 25 % loss 0.5000" in shown[0]
+    assert shown[0].endswith("100 % loss 0.5000\n") and shown[1] == ""
 
 
 def test_lenet_gives_the_same_losses_with_and_without_a_cache(server):

@@ -2,8 +2,10 @@
 """libcache.torch.CachedDataset: one read of the source per row, whoever asks, and never a wrong row."""
 import collections
 import getpass
+import inspect
 import os
 import pickle
+import typing
 import warnings
 
 import numpy as np
@@ -72,6 +74,19 @@ def test_the_source_is_read_once_per_row(source, session, workers, persistent, m
     assert_epoch(gathering)
     assert source.reads == ROWS + 1
     assert len(cached.cache) == ROWS
+
+
+def test_everything_public_is_documented_and_has_type_hints():
+    for name in libcache.torch.__all__:
+        value = getattr(libcache.torch, name)
+        assert inspect.getdoc(value), name
+        members = [value, *vars(value).values()] if inspect.isclass(value) else [value]
+        for member in members:
+            member = member.fget if isinstance(member, property) else member
+            if inspect.isfunction(member) and (not member.__name__.startswith("_") or member.__name__ == "__init__"):
+                hints = typing.get_type_hints(member)
+                assert set(inspect.signature(member).parameters) - {"self"} <= set(hints), (name, member)
+                assert "return" in hints and (inspect.getdoc(member) or member.__name__ == "__init__"), (name, member)
 
 
 def test_any_sampler(source, session):

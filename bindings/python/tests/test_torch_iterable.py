@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="no python3-torch (make deps-torch):
 from torch.utils.data import DataLoader  # noqa: E402
 
 import libcache  # noqa: E402
+from libcache._counts import Stats  # noqa: E402
 from libcache.torch import CachedIterable, RandomSampleError  # noqa: E402
 from torch_sources import NoisyStream, Streamed, doubled, equal  # noqa: E402
 
@@ -125,6 +126,59 @@ def test_a_full_cache_gives_all_samples_to_everybody(session):
             cached = CachedIterable(Listing(samples), session, key=f"full {workers}", limit_bytes=2 << 20, patience=5)
             got = [int(sample[0, 0]) for sample in DataLoader(cached, 1, num_workers=workers)]
             assert sorted(got) == list(range(50))
+
+
+def of_epoch(cached, samples):
+    before = cached.cache_stats()
+    given = sum(1 for _ in samples)
+    return given, cached.cache_stats() - before
+
+
+def test_an_epoch_of_misses_and_one_of_hits_are_counted(source, session):
+    cached = CachedIterable(source, session)
+    assert of_epoch(cached, cached) == (ROWS, Stats(0, ROWS, ROWS, {}))
+    assert of_epoch(cached, cached) == (ROWS, Stats(ROWS, 0, 0, {}))
+    copy = pickle.loads(pickle.dumps(cached))
+    assert of_epoch(cached, copy) == (ROWS, Stats(ROWS, 0, 0, {}))  # counts along
+    assert str(cached.cache_stats()) == f"{2 * ROWS} of {3 * ROWS} rows from the cache, {ROWS} stored"
+
+
+def test_workers_and_ranks_are_counted(source, session):
+    cached = CachedIterable(source, session, key="workers")
+    loader = DataLoader(cached, None, num_workers=2)
+    given, counted = of_epoch(cached, loader)
+    assert given == ROWS and counted.misses == counted.stored == ROWS and not counted.refused
+    assert 0 <= counted.hits <= ROWS  # what one has appended and the other one given
+    assert of_epoch(cached, loader) == (ROWS, Stats(ROWS, 0, 0, {}))
+    ranks = [CachedIterable(source, session, share=(rank, 2)) for rank in (0, 1)]
+    assert sum(1 for _ in zip(*ranks)) == ROWS // 2
+    assert [rank.cache_stats() for rank in ranks] == [Stats(0, ROWS, ROWS, {}), Stats(ROWS // 2, 0, 0, {})]
+
+
+def test_an_epoch_that_goes_on_where_the_last_one_was_left_is_counted(source, session):
+    cached = CachedIterable(source, session)
+    assert len(list(zip(range(10), cached))) == 10
+    read = cached.cache_stats()
+    assert read.hits == 0 and 10 <= read.misses == read.stored < ROWS
+    assert of_epoch(cached, cached) == (ROWS, Stats(read.stored, ROWS - read.stored, ROWS - read.stored, {}))
+
+
+@pytest.mark.parametrize("cause", ["size", "lost"])
+def test_samples_that_are_not_stored_are_counted_by_cause(session, cause):
+    samples = [torch.full((10_000,), i, dtype=torch.int64) for i in range(50)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cached = CachedIterable(Listing(samples), session, key=cause, limit_bytes=2 << 20 if cause == "size" else 0)
+        epoch = iter(cached)
+        first = next(epoch)
+        if cause == "lost":
+            session.destroy()
+        assert [int(sample[0]) for sample in (first, *epoch)] == list(range(50))
+    counted = cached.cache_stats()
+    refused = counted.refused[cause]
+    assert counted.hits == 0 and 0 < counted.stored < 50 and list(counted.refused) == [cause]
+    # what was appended ahead of the last sample given from the cache is read again
+    assert counted.misses == counted.stored + refused and 50 <= counted.misses <= 52
 
 
 def test_it_pickles_small(source, session):

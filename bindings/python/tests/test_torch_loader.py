@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Subset
 import libcache  # noqa: E402
 from conftest import wait_until  # noqa: E402
 from libcache._rows import Gatherer  # noqa: E402
-from libcache.torch import CachedDataset, CachedLoader  # noqa: E402
+from libcache.torch import CachedDataset, CachedLoader, collate  # noqa: E402
 from libcache.torch._ring import Ring  # noqa: E402
 from torch_sources import Counted, Failing, Listed, Slow, doubled, equal, fails_at_0  # noqa: E402
 
@@ -275,6 +275,10 @@ def test_pinning_without_a_device_is_said(source, session):
     with pytest.warns(RuntimeWarning, match="no CUDA device"):
         loader = CachedLoader(CachedDataset(source, session), 4, pin_memory=True)
     assert_same(loader, DataLoader(source, 4))
+    rows = CachedDataset(source, session).rows
+    with pytest.warns(RuntimeWarning, match="no CUDA device"):
+        batch = collate([rows[i] for i in range(4)], pin_memory=True)
+    assert batch[1].tolist() == [0, 1, 2, 3] and not batch[0].is_pinned()
 
 
 # ---- the gathering thread ------------------------------------------------------------------------------------------

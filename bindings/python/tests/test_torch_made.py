@@ -78,6 +78,10 @@ def test_the_batches_of_a_dataloader(source, session, workers, persistent, metho
 
 
 def test_nothing_passes_through_dev_shm(source, session):
+    gathered = CachedLoader(CachedDataset(source, session), 4, shuffle=True, num_workers=2)
+    for _ in ("misses, which workers read", "hits"):
+        kept = list(gathered)
+        assert files_of_dev_shm() == [] and len(kept) == 15
     cached = CachedDataset(source, session, transform=plus_one)
     for options in ({"shuffle": True}, {"collate_fn": with_names}, {"collate_fn": collate_that_looks}):
         kept = list(CachedLoader(cached, 4, num_workers=2, **options))

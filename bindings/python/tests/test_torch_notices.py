@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="no python3-torch (make deps-torch):
 from torch.utils.data import DataLoader  # noqa: E402
 
 import libcache  # noqa: E402
+from libcache._counts import Stats  # noqa: E402
 from libcache.torch import CachedDataset, CachedIterable, cached_loader  # noqa: E402
 from conftest import WATCHDOG  # noqa: E402
 from torch_sources import Counted, Listed, row_is  # noqa: E402
@@ -165,6 +166,32 @@ def test_rows_that_do_not_fit_go_to_disk_with_spill(no_server, source, tmp_path)
         assert all(bool((cached[i] == i).all()) for i in range(50))
     cached.cache.flush()
     assert len(cached.cache) == 50 and cached.cache.stat().rows_spilled > 0
+
+
+def test_files_and_streams_that_do_not_fit_go_to_disk_with_spill(no_server, tmp_path):
+    no_server.start("-s", tmp_path)
+    load = cached_loader(decode=lambda file: file.read(), limit_bytes=2 << 20, spill=True)
+    stream = CachedIterable(Repeated(50), limit_bytes=2 << 20, spill=True)
+    for number in range(50):
+        (tmp_path / str(number)).write_bytes(bytes([number]) * 80_000)
+    for _ in range(2):
+        assert all(load(tmp_path / str(i)) == bytes([i]) * 80_000 for i in range(50))
+        assert [int(sample[-1]) for sample in stream] == list(range(50))
+    assert sorted(int(sample[-1]) for sample in DataLoader(stream, None, num_workers=2)) == list(range(50))
+    for cached in (load, stream):
+        cached.cache.flush()
+        assert len(cached.cache) == 50 and cached.cache.stat().rows_spilled > 0
+    assert load.cache_stats() == Stats(50, 50, 50, {}) and stream.cache_stats().stored == 50
+
+
+class Repeated(torch.utils.data.IterableDataset):
+    """Large samples."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return (torch.full((10_000,), i, dtype=torch.int64) for i in range(self.rows))
 
 
 def test_warnings_show_the_line_of_the_program(session):

@@ -372,8 +372,7 @@ class CachedDataset(torch.utils.data.Dataset):
             if len(set(places)) < len(places):
                 self._one_by_one = True  # an array may have been written over by the next read: none of it is sure
             else:
-                for index, row in zip(indices, rows):
-                    self._link.put(index, row)
+                self._link.put_all(indices[:len(rows)], rows)
         return samples
 
     def _rows_of(self, samples: list[Any]) -> tuple[list[list[Any]], list[int]]:

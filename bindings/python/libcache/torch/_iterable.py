@@ -12,6 +12,7 @@ import torch.utils.data
 
 from .._cache import Cache
 from .._client import Session
+from .._counts import HIT, MISS, STORED, Stats
 from .._errors import Error, Full
 from .._fingerprint import fingerprint
 from .._link import Link, Opener
@@ -33,7 +34,7 @@ class CachedIterable(torch.utils.data.IterableDataset):
 
     dataset     any data set that can be iterated over more than once, giving the same samples. Samples are made of
                 what CachedDataset takes
-    cache, key, required, limit_bytes, port  as in CachedDataset
+    cache, key, required, limit_bytes, spill, port  as in CachedDataset
     transform   applied after the cache, in each epoch anew, to the whole sample
     share       (rank, ranks): every ranks-th sample from the rank-th on. (0, 1): all of them
     patience    seconds to wait for a sample that another process is to append; then this one reads the source itself
@@ -49,7 +50,7 @@ class CachedIterable(torch.utils.data.IterableDataset):
     def __init__(self, dataset: Any, cache: Union[Cache, Session, None] = None, *,
                  transform: Optional[Callable[[Any], Any]] = None, key: Optional[str] = None,
                  share: tuple[int, int] = (0, 1), patience: float = 60.0, required: bool = False,
-                 limit_bytes: int = 0, port: Optional[int] = None) -> None:
+                 limit_bytes: int = 0, spill: bool = False, port: Optional[int] = None) -> None:
         if hasattr(dataset, "__next__") or not hasattr(dataset, "__iter__"):
             raise TypeError(f"a {type(dataset).__name__} cannot be iterated over more than once: give CachedIterable "
                             f"what makes it, an object whose __iter__ begins anew")
@@ -58,20 +59,38 @@ class CachedIterable(torch.utils.data.IterableDataset):
         self.dataset, self.transform, self.share, self.patience = dataset, transform, share, patience
         self.fingerprint = fingerprint((_FORMAT, dataset if key is None else ("key", key)), "dataset")
         label = f"{type(dataset).__name__}, a stream" + (f", key {key}" if key else "")
-        self._link = Link(Opener(cache, self.fingerprint, label, 0, port, limit_bytes, build=True), required, _workers)
+        self._link = Link(Opener(cache, self.fingerprint, label, 0, port, limit_bytes, build=True, spill=spill),
+                          required, _workers)
         self._link.open()
         self._makers: dict[str, Callable[[tuple], Any]] = {}  # by form
+        self._own = range(0)  # samples that this process has appended since it began to iterate
 
     @property
     def cache(self) -> Optional[Cache]:
         """The cache in use; None while it is lost."""
         return self._link.found()
 
+    def cache_stats(self) -> Stats:
+        """Whether it was cached, over all workers, as CachedDataset.cache_stats tells it: samples that came from the
+        cache, samples that were read from the source, and what became of those.
+
+        The process that appends reads for all: such a sample is a miss that was stored in the count of the data set
+        that reads it, and a hit in that of every other worker or rank that gets it. While the cache is built with
+        workers or ranks, hits and misses are more than the samples, therefore. What a builder that takes over reads
+        to get to where the last one stopped, and the second look at the first sample, are not counted."""
+        return self._link.counts.stats()
+
+    def _appended(self, number: int) -> None:
+        self._link.counts.add(MISS)
+        self._link.counts.add(STORED)
+        self._own = range(self._own.start if number == self._own.stop else number, number + 1)
+
     def __iter__(self) -> Iterator[Any]:
         self._link.next_epoch()
         number, step = self._numbers()
         cache = self._link.cache
-        stream = Stream.shared(cache, self._columns) if cache is not None else None
+        stream = Stream.shared(cache, self._columns, self._appended) if cache is not None else None
+        self._own = range(0)
         while stream is not None:
             try:
                 row = stream.row(number, step, self.patience)
@@ -83,10 +102,14 @@ class CachedIterable(torch.utils.data.IterableDataset):
                 break
             if row is None:
                 return
+            if number not in self._own:
+                self._link.counts.add(HIT)
             yield self._finished(self._sample(row))
             number += step
         for place, sample in enumerate(self._samples()):
             if place == number:
+                self._link.counts.add(MISS)
+                self._link.refuse()
                 yield self._finished(sample)
                 number += step
 

@@ -42,20 +42,21 @@ class cached_loader:  # noqa: N801 - used like a function
     verify    "stat": a file that has another size or time than when it was stored is read anew. Costs a stat per use
     required  True: a lost cache raises; False: it is like never having had one
     limit_bytes, port  of the cache and of the server; 0 and None: the defaults
+    spill     True: files that memory refuses go to disk, as in CachedDataset
 
     A row is found by its path, which stands in the row and is compared. Loaders of several data sets may share a cache.
     """
 
     def __init__(self, cache: Union[Cache, Session, None] = None, *, decode: Callable[[Any], Any] = decode_rgb,
                  key: str = "", verify: Optional[str] = None, required: bool = False, limit_bytes: int = 0,
-                 port: Optional[int] = None) -> None:
+                 spill: bool = False, port: Optional[int] = None) -> None:
         if verify not in (None, "stat"):
             raise ValueError(f"verify is None or 'stat', not {verify!r}")
         self.decode, self.key, self.verify = decode, key, verify
         of = f"{_FORMAT}\0{key}" + ("\0stat" if verify else "")
         self.fingerprint = hashlib.blake2b(of.encode(), digest_size=32).hexdigest()
         label = "files" + (f", key {key}" if key else "")
-        self._link = Link(Opener(cache, self.fingerprint, label, 0, port, limit_bytes), required, _workers)
+        self._link = Link(Opener(cache, self.fingerprint, label, 0, port, limit_bytes, spill=spill), required, _workers)
         self._link.open(cache if isinstance(cache, Cache) else None)
 
     def __call__(self, path: str) -> Any:
