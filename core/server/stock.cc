@@ -25,7 +25,8 @@ constexpr uint64_t kLeastStubBytes = 1 << 20; // kept for stubs, if that is at m
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 constexpr uint32_t kWorthLending = 4096 / kUnitBytes; // room in a SEALED extent
 constexpr uint32_t kRegrantTries = 4;
-constexpr uint64_t kEnoughToTell = 256; // rows, how large the others will be
+constexpr uint64_t kFarAhead = 4 * kLargestAhead; // chunks: no need to look at every extent at each message
+constexpr uint64_t kEnoughToTell = 256;           // rows, how large the others will be
 
 } // namespace
 
@@ -91,6 +92,7 @@ uint64_t CacheRegion::share(const Client &client) const {
 // What the rows that the opener expects will take beyond what is lent, if they are like those that are there. No bound
 // as long as there are few of them, nor when there are more than were expected.
 void CacheRegion::estimate_what_comes() {
+    if (to_come_ != kUnknown && to_come_ > kFarAhead) return; // stock() counts it down meanwhile
     to_come_ = kUnknown;
     const uint64_t expected = header()->expected_rows;
     if (expected == 0) return;

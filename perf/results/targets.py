@@ -145,6 +145,8 @@ def lines(parts, reasons_path):
     yield f"{met} of {len(rows)} are met. A figure is a ratio to its floor in the same program unless said: what an array in"
     yield "plain memory, the making of its pages, or fio takes for the same. M, C, I: rows of MNIST (788 bytes), CIFAR-10"
     yield "(3,076 bytes), ImageNet crops (150,532 bytes); ns a row; +- is the deviation of the repetitions by their mean."
+    yield "A pass over fresh memory (W2, W4, and its floors) is the middle one of five in each repetition: a virtual machine may"
+    yield "give pages that were free for some seconds back to its host, and a pass that meets some takes many times as long."
     yield ""
     yield from table(["row", "what", "of", "measured", "figure", "target", "", "why not"],
                      [row.cells(reasons) for row in rows])
