@@ -185,7 +185,13 @@ int64_t get_rows(cache &handle, const int64_t *row_ids, size_t n, cache_view *vi
                 continue;
             }
             views[from + i] = {nullptr, row_id, {}};
-            if (hit == kSpilled) spilled.push_back({from + i, {stub_of(found), row_id, nullptr}});
+            if (hit != kSpilled) continue;
+            if (spilled.empty()) { // the only memory that this takes: if there is none, the rest are misses
+                for (size_t rest = from + i + 1; rest < n; rest++)
+                    views[rest] = {nullptr, row_ids[rest], {}};
+                spilled.reserve(n - from - i);
+            }
+            spilled.push_back({from + i, {stub_of(found), row_id, nullptr}});
         }
     }
     if (spilled.empty()) return hits;
