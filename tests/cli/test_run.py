@@ -32,8 +32,15 @@ def run(sandbox, *words, env=None, **options):
     return sandbox.admin("--run", "--", *words, env=env, **options)
 
 
+def heed_signals():
+    """The tests may run under nohup or as a job in the background; what is ignored there, programs inherit."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def launch(sandbox, *words, **options):
     """A program under --run that has said its first line."""
+    options.setdefault("preexec_fn", heed_signals)
     process = sandbox.popen(ADMIN, "--run", "--", *words, **options)
     assert process.stdout.readline() == "ready\n", process.communicate(timeout=60)
     return process
@@ -150,8 +157,7 @@ def test_several_runs_at_once_have_servers_of_their_own(sandbox):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
                                     signal.SIGUSR2])
 def test_a_signal_is_passed_on_and_the_program_decides(sandbox, number):
-    # The tests may run under nohup, and what is ignored is not passed on.
-    process = launch(sandbox, sys.executable, "-c", LISTENER, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    process = launch(sandbox, sys.executable, "-c", LISTENER)
     process.send_signal(number)
     assert process.stdout.readline() == f"{int(number)}\n"
     process.send_signal(number)
