@@ -291,6 +291,7 @@ void CacheRegion::job_done(const Job &job) {
     case Work::Zero: zeroed(job); break;
     case Work::Punch:
         --shop_.punching;
+        if (job.result != 0) holes_are_holes_ = false;
         extents_->gave_back(job.head);
         look_for_room();
         break;
@@ -315,7 +316,7 @@ void CacheRegion::stocked(const Job &job) {
     }
     extents_->note_pages(job.head, job.chunks, job.small_units);
     extents_->made(job.head);
-    if (job.slot == kNoSlot && state_ != State::Dying) {
+    if (job.slot == kNoSlot && state_ != State::Dying && holes_are_holes_) {
         growth_.fresh = job.head, growth_.fresh_chunks = job.chunks;
         pump_growth();
         growth_.fresh_chunks = 0; // from here on somebody else may be lent it

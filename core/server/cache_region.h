@@ -180,6 +180,7 @@ class CacheRegion {
     Refused refused_;                 // smallest extents refused; mirrored in the header
     uint64_t jobs_ = 0, builders_ = 0;
     static constexpr uint64_t kUnknown = ~uint64_t{0};
+    bool holes_are_holes_ = true;    // no punch has failed: pages that are made anew are zero
     uint64_t to_come_ = kUnknown;    // chunks of rows that are expected and not lent for
     int64_t quiet_since_ns_ = 0;     // when a writer was last heard of
     int64_t no_memory_until_ns_ = 0; // the kernel refused pages just now

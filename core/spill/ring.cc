@@ -126,7 +126,7 @@ void TransferRing::fill_queue() {
         waiting_.pop_front();
         const unsigned n = std::min(t.n_pieces, 1024u);
         // Most file systems leave the copying of a buffered write to a thread of the kernel, one write after the other.
-        // With IOSQE_ASYNC the kernel does not know yet that it is one file, and several threads spin for its lock.
+        // IOSQE_ASYNC would add nothing to that but more threads, which wait for the file's lock.
         t.write ? io_uring_prep_writev(entry, t.fd, t.pieces, n, t.offset)
                 : io_uring_prep_readv(entry, t.fd, t.pieces, n, t.offset);
         io_uring_sqe_set_data(entry, &t);
