@@ -337,7 +337,7 @@ void CacheRegion::tick() {
     if (state_ == State::Dying) return;
     look_for_room();
     // Also without a sign of room: what a writer gave back inside an extent that it holds is seen only by who is asked.
-    allow_stubs();
+    allow_share();
     tick_spill();
     review();
     retire_idle();

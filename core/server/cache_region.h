@@ -17,6 +17,7 @@
 #include "core/shm/region.h"
 #include "core/shm/ring.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -162,6 +163,7 @@ class CacheRegion {
         uint64_t fresh = 0, fresh_chunks = 0; // made for this level just now: zero still
     };
     enum class Room { Have, Wait, None };
+    enum class For { Row, Stub, Level }; // what memory is for: in a cache that spills each leaves some to the next
 
     Shop &shop_;
     const CacheNames names_;
@@ -177,7 +179,7 @@ class CacheRegion {
     std::vector<LevelFact> level_;
     Growth growth_;
     std::optional<WindowMap> sample_; // first chunk of the newest level, if it is hashed
-    Refused refused_;                 // smallest extents refused; mirrored in the header
+    Refused refused_;                 // what is refused; mirrored in the header
     uint64_t jobs_ = 0, builders_ = 0;
     static constexpr uint64_t kUnknown = ~uint64_t{0};
     bool holes_are_holes_ = true;    // no punch has failed: pages that are made anew are zero
@@ -218,7 +220,7 @@ class CacheRegion {
     void serve_extent(uint32_t slot, Client &client);
     void satisfied(uint32_t slot, Client &client);
     void serve_level(uint32_t slot, Client &client);
-    Room find_room(uint64_t chunks, uint32_t slot, bool stub, uint64_t *chunk);
+    Room find_room(uint64_t chunks, uint32_t slot, For what, uint64_t *chunk);
     bool stock(uint64_t chunks, uint32_t slot);
     uint64_t ahead(const Client &client) const;
     void stock_ahead(uint32_t slot, Client &client);
@@ -230,8 +232,8 @@ class CacheRegion {
     bool offer_again(Client &client, uint64_t chunks);
     bool offer_sealed(uint32_t slot, Client &client);
     void trim_all();
-    bool may_have(uint64_t chunks, bool stub) const;
-    bool revoke(uint64_t chunks, uint32_t slot, bool stub);
+    bool may_have(uint64_t chunks, For what) const;
+    bool revoke(uint64_t chunks, uint32_t slot, For what);
     bool make_contiguous(uint64_t chunks);
     void answer(uint32_t slot, Client &client, int code, uint64_t chunks, uint32_t cause = 0);
     uint32_t full_cause_of(uint64_t chunks) const;
@@ -239,10 +241,13 @@ class CacheRegion {
     void wake(uint32_t slot);
     void refuse(uint32_t slot, Client &client, uint64_t chunks);
     void look_for_room();
-    void allow_stubs();
+    void publish_refusals(uint32_t cause);
+    void allow_share();
     bool somebody_waits() const;
     uint64_t kept_from_rows() const;
-    uint64_t row_room() const;
+    uint64_t room_but(uint64_t kept) const;
+    uint64_t row_room() const { return room_but(kept_from_rows()); }
+    uint64_t stub_room() const { return room_but(std::max(kept_from_rows() / kLevelShare, kChunkBytes)); }
 
     // grow.cc
     void begin_growth(LevelKind kind, uint64_t first, uint64_t slots);
@@ -254,6 +259,7 @@ class CacheRegion {
     void grow_for(int64_t row_id);
     void grow_ahead();
     uint64_t all_slots() const;
+    uint64_t largest_level() const;
     uint64_t dense_end() const;
     uint64_t rows() const;
     uint64_t hashed_rows() const;

@@ -44,7 +44,7 @@ void CacheRegion::begin_growth(LevelKind kind, uint64_t first, uint64_t slots) {
 void CacheRegion::pump_growth() {
     while (growth_.active && !growth_.zeroing) {
         uint64_t chunk = 0;
-        const Room room = find_room(growth_.chunks, kNoSlot, true, &chunk);
+        const Room room = find_room(growth_.chunks, kNoSlot, For::Level, &chunk);
         if (room == Room::Wait) return;
         if (room == Room::Have) {
             extents_->make_index(chunk, growth_.chunks, static_cast<uint32_t>(level_.size()));
@@ -79,8 +79,11 @@ void CacheRegion::fail_growth() {
     }
     log_line(LogLevel::Debug, "cache %u/%u: no room for index level %zu", names_.session_id, names_.cache_id,
              level_.size());
+    const uint32_t cause = full_cause_of(growth_.chunks);
     for (auto &[slot, client] : clients_)
-        if (client.want.grow) answer(slot, client, CACHE_EFULL, 0, full_cause_of(growth_.chunks));
+        if (client.want.grow) answer(slot, client, CACHE_EFULL, 0, cause);
+    refused_.levels = true;
+    publish_refusals(cause);
 }
 
 void CacheRegion::zeroed(const Job &job) {
@@ -116,16 +119,23 @@ void CacheRegion::serve_level(uint32_t slot, Client &client) {
     if (!growth_.active) grow_for(client.row_id);
 }
 
+// Entries that the next level may have. In a cache that spills it is at most a quarter of what is left: each row that
+// it finds there needs a stub as well, four entries long.
+uint64_t CacheRegion::largest_level() const {
+    const uint64_t slots = std::max(all_slots(), kSmallestHash);
+    return spill_ ? std::min(slots, std::max(room_but(0) / kLevelShare / sizeof(uint64_t), kEntriesPerChunk)) : slots;
+}
+
 // A level for a row that none of the levels has a place for.
 void CacheRegion::grow_for(int64_t row_id) {
     if (level_.size() >= kMaxLevels) return fail_growth();
-    const uint64_t dense = dense_end(), id = static_cast<uint64_t>(row_id);
+    const uint64_t dense = dense_end(), id = static_cast<uint64_t>(row_id), more = std::min(dense, largest_level());
     // rows() counts what stands in hashed levels too: that estimate is taken off
     const bool dense_is_used = rows() >= hashed_rows() + dense / 2;
-    if (id >= dense && id < 2 * dense && dense_is_used)
-        begin_growth(LevelKind::Dense, dense, dense);
+    if (id >= dense && id < dense + more && dense_is_used)
+        begin_growth(LevelKind::Dense, dense, more);
     else
-        begin_growth(LevelKind::Hash, 0, std::max(all_slots(), kSmallestHash));
+        begin_growth(LevelKind::Hash, 0, largest_level());
     pump_growth();
 }
 
@@ -136,11 +146,11 @@ void CacheRegion::grow_ahead() {
     if (level_.back().kind == LevelKind::Dense) {
         const uint64_t dense = dense_end(), count = rows();
         if (all_slots() != dense || count < dense / 4 * 3 || count <= header()->expected_rows) return;
-        begin_growth(LevelKind::Dense, dense, dense);
+        begin_growth(LevelKind::Dense, dense, std::min(dense, largest_level()));
         return pump_growth();
     }
     if (!newest_half_full()) return;
-    begin_growth(LevelKind::Hash, 0, std::max(all_slots(), kSmallestHash));
+    begin_growth(LevelKind::Hash, 0, largest_level());
     pump_growth();
 }
 

@@ -61,7 +61,7 @@ int CacheRegion::recover_extents(uint32_t slot) {
         }
         extents_->seal_recovered(head.chunk, found.used, found.rows, found.bytes, found.dead_units);
     }
-    allow_stubs();
+    allow_share();
     look_for_room();
     return 0;
 }

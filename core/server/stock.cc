@@ -21,7 +21,7 @@ constexpr int64_t kIdle = 2'000'000'000; // ns: then what nobody uses goes back
 constexpr int64_t kQuick = 100'000'000;  // ns: an extent used up within this deserves a larger next one
 constexpr int64_t kSlow = 2'000'000'000;
 constexpr int64_t kHungry = 100'000'000;      // how long what a hungry client was given is safe from others
-constexpr uint64_t kLeastStubBytes = 1 << 20; // kept for stubs, if that is at most a quarter of the limit
+constexpr uint64_t kLeastStubBytes = 8 << 20; // kept from rows, if that is at most a quarter of the limit
 constexpr uint64_t kChunkUnits = kChunkBytes / kUnitBytes;
 constexpr uint32_t kWorthLending = 4096 / kUnitBytes; // room in a SEALED extent
 constexpr uint32_t kRegrantTries = 4;
@@ -36,7 +36,7 @@ void CacheRegion::drain_returns(Client &client) {
     for (uint32_t i = 0; i < kRingTokens; ++i) {
         const uint64_t raw = client.back.peek();
         if (raw == 0 && client.back.waiting() == 0) break;
-        allow_stubs();
+        allow_share();
         if (Token::valid(raw)) freed += extents_->trim(Token::unpack(raw).chunk);
         client.back.advance();
     }
@@ -115,12 +115,14 @@ void CacheRegion::estimate_what_comes() {
 uint64_t CacheRegion::kept_from_rows() const {
     if (!spill_) return 0;
     const uint64_t of_writers = clients_.size() * kStubBytesOfWriter;
-    // A cache of a few MiB spills nearly all of its rows: 1/16 would be a chunk or two of stubs.
+    // A cache of a few MiB spills nearly all of its rows, so 1/16 would be a chunk or two of stubs; and most of its
+    // writers may attach when rows have filled it already.
     return std::max(limit_ / kStubShare, std::min(limit_ / kMostStubShare, std::max(of_writers, kLeastStubBytes)));
 }
 
-uint64_t CacheRegion::row_room() const {
-    const uint64_t most = limit_ - kept_from_rows();
+// What may still be lent when so many bytes are left to others.
+uint64_t CacheRegion::room_but(uint64_t kept) const {
+    const uint64_t most = limit_ - std::min(limit_, kept);
     const uint64_t lent = charged() - std::min(charged(), extents_->free_chunks() * kChunkBytes);
     return most - std::min(most, lent);
 }
@@ -232,11 +234,11 @@ void CacheRegion::serve_extent(uint32_t slot, Client &client) {
     refresh_offers(slot, client);
     if (offer_again(client, chunks)) return answer(slot, client, 0, 0);
     uint64_t chunk = 0;
-    const bool stub = client.want.stub;
-    switch (find_room(chunks, slot, stub, &chunk)) {
+    const For what = client.want.stub ? For::Stub : For::Row;
+    switch (find_room(chunks, slot, what, &chunk)) {
     case Room::Wait: return;
     case Room::Have:
-        (void)offer(slot, client, chunk, stub ? chunks : std::max(chunks, share(client)));
+        (void)offer(slot, client, chunk, what == For::Stub ? chunks : std::max(chunks, share(client)));
         return satisfied(slot, client); // also with a full ring: the client empties it of what is stale
     case Room::None:
         if (chunks == 1 && offer_sealed(slot, client)) return answer(slot, client, 0, 0);
@@ -291,27 +293,27 @@ bool CacheRegion::offer_sealed(uint32_t slot, Client &client) {
     return true;
 }
 
-// `stub`: what is kept from rows may be used.
-bool CacheRegion::may_have(uint64_t chunks, bool stub) const {
-    return stub || !spill_ || row_room() >= chunks * kChunkBytes;
+// Rows leave a share to stubs and levels, stubs a part of it to levels: a stub that the index has no room for is lost.
+bool CacheRegion::may_have(uint64_t chunks, For what) const {
+    return !spill_ || what == For::Level || (what == For::Stub ? stub_room() : row_room()) >= chunks * kChunkBytes;
 }
 
 // A FREE run of so many chunks for this slot (kNoSlot: for a level). Wait: it is being made, or may be had soon.
-CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, bool stub, uint64_t *chunk) {
+CacheRegion::Room CacheRegion::find_room(uint64_t chunks, uint32_t slot, For what, uint64_t *chunk) {
     const auto have = [&] {
-        return may_have(chunks, stub) && (*chunk = extents_->find_free(chunks)) != Extents::kNone;
+        return may_have(chunks, what) && (*chunk = extents_->find_free(chunks)) != Extents::kNone;
     };
     if (have()) return Room::Have;
     const Client *client = slot == kNoSlot ? nullptr : client_of(slot);
     const uint32_t in_work = client ? client->largest_job : growth_.largest_job;
     if (in_work >= chunks) return Room::Wait;
-    if (client && !stub && share(*client) > chunks && stock(share(*client), slot)) return Room::Wait;
-    if (may_have(chunks, stub) && stock(chunks, slot)) return Room::Wait;
+    if (client && what == For::Row && share(*client) > chunks && stock(share(*client), slot)) return Room::Wait;
+    if (may_have(chunks, what) && stock(chunks, slot)) return Room::Wait;
     trim_all();
     if (have()) return Room::Have;
-    const bool blocked = revoke(chunks, slot, stub);
+    const bool blocked = revoke(chunks, slot, what);
     if (have()) return Room::Have;
-    if (!may_have(chunks, stub)) return blocked || jobs_ != 0 ? Room::Wait : Room::None; // stock may come back
+    if (!may_have(chunks, what)) return blocked || jobs_ != 0 ? Room::Wait : Room::None; // stock may come back
     if (make_contiguous(chunks) || blocked || jobs_ != 0) return Room::Wait;
     const uint64_t making = bytes_to_make(chunks), room = shop_.ledger.room();
     if (extents_->limit_left() >= chunks * kChunkBytes && room < making &&
@@ -332,8 +334,8 @@ void CacheRegion::trim_all() {
 }
 
 // Takes from others what they do not use, until there is a run of `chunks`. True: something may be had a little later.
-bool CacheRegion::revoke(uint64_t chunks, uint32_t slot, bool stub) {
-    const auto enough = [&] { return may_have(chunks, stub) && extents_->find_free(chunks) != Extents::kNone; };
+bool CacheRegion::revoke(uint64_t chunks, uint32_t slot, For what) {
+    const auto enough = [&] { return may_have(chunks, what) && extents_->find_free(chunks) != Extents::kNone; };
     const int64_t now = now_ns();
     bool blocked = false;
     const std::vector<Extents::Head> heads = extents_->heads();
@@ -387,6 +389,10 @@ void CacheRegion::refuse(uint32_t slot, Client &client, uint64_t chunks) {
     const bool stub = client.want.stub; // the answer ends the want
     answer(slot, client, CACHE_EFULL, chunks, cause);
     refused_.add(static_cast<uint32_t>(chunks), stub);
+    publish_refusals(cause);
+}
+
+void CacheRegion::publish_refusals(uint32_t cause) {
     header()->refused_cause.store(cause, std::memory_order_relaxed);            // the hint's
     header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
 }
@@ -394,22 +400,24 @@ void CacheRegion::refuse(uint32_t slot, Client &client, uint64_t chunks) {
 // Takes the hint back when it may be wrong. Cheap while nothing is refused.
 void CacheRegion::look_for_room() {
     if (!refused_.any()) return;
-    const auto room_for = [&](uint64_t chunks) {
+    const auto room_for = [&](uint64_t chunks, For what) {
         const uint64_t with_tables = (chunks + chunks / 64 + 1) * kChunkBytes;
-        return extents_->find_free(chunks) != Extents::kNone ||
-               (now_ns() >= no_memory_until_ns_ && extents_->room_bytes() >= with_tables);
+        return may_have(chunks, what) && (extents_->find_free(chunks) != Extents::kNone ||
+                                          (now_ns() >= no_memory_until_ns_ && extents_->room_bytes() >= with_tables));
     };
-    if (refused_.stubs != 0 && room_for(refused_.stubs)) allow_stubs();
-    if (refused_.rows == 0 || !may_have(refused_.rows, false) || !room_for(refused_.rows)) return;
+    if ((refused_.stubs != 0 && room_for(refused_.stubs, For::Stub)) || (refused_.levels && room_for(1, For::Level)))
+        allow_share();
+    if (refused_.rows == 0 || !room_for(refused_.rows, For::Row)) return;
     refused_ = {};
     header()->refused_chunks.store(0, std::memory_order_relaxed); // a hint
 }
 
-// Stubs may be asked for again: when there is room, when an extent was sealed, which may have some above its rows
-// (offer_sealed), and at each tick.
-void CacheRegion::allow_stubs() {
-    if (refused_.stubs == 0) return;
+// Stubs and levels may be asked for again: when there is room, when an extent was sealed, which may have some above its
+// rows (offer_sealed), and at each tick.
+void CacheRegion::allow_share() {
+    if (refused_.stubs == 0 && !refused_.levels) return;
     refused_.stubs = 0;
+    refused_.levels = false;
     header()->refused_chunks.store(refused_.pack(), std::memory_order_relaxed); // a hint
 }
 

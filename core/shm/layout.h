@@ -37,6 +37,7 @@ inline constexpr uint64_t kMinLimitBytes = 1 << 20;
 inline constexpr uint64_t kSegmentBytes = 8 << 20; // the spill file is lent in runs of these
 inline constexpr uint64_t kStubShare = 16;         // with spill, 1/16 of the limit is kept for stubs and index levels
 inline constexpr uint64_t kMostStubShare = 4; // or more for many writers, kStubBytesOfWriter each, up to this share
+inline constexpr uint64_t kLevelShare = 4;    // of what is kept: stubs leave it to index levels
 inline constexpr uint64_t kStubBytesOfWriter = 2 * kChunkBytes;
 
 using AtomicU64 = std::atomic<uint64_t>;

@@ -181,7 +181,13 @@ int Writer::wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline) 
     const uint32_t seen = slot_->futex.load(std::memory_order_acquire);
     if (int rc = index_.refresh(); rc != 0) return rc; // a level that cannot be: nothing would come of waiting
     if (index_.known() > levels) return 0;             // it has come: look again
-    return wait_answer(lock, seen, {Want{false, true, levels, 0}, row_id, 0}, deadline);
+    const Need need{Want{false, true, levels, 0}, row_id, 0};
+    // A hint, as for extents.
+    if (Refused::unpack(header_->refused_chunks.load(std::memory_order_relaxed)).levels) {
+        const uint64_t cause = header_->refused_cause.load(std::memory_order_relaxed); // the hint's
+        return refused(need, {CACHE_EFULL, 0}, static_cast<uint32_t>(cause));
+    }
+    return wait_answer(lock, seen, need, deadline);
 }
 
 } // namespace libcache

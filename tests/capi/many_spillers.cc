@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many processes that spill into one small cache: each needs a piece of memory of its own for the stubs of its rows.
+#include "core/shm/layout.h"
 #include "tests/support/spill.h"
 
 #include <functional>
@@ -61,13 +62,13 @@ int64_t id_of(int writer, int64_t row) {
 
 } // namespace
 
-// What libcache(7) promises: 512 KiB of the limit for each, if the index need not grow.
+// What libcache(7) promises: 512 KiB of the limit for each, also when rows have filled it before the last of them came,
+// and when the index grows.
 Test(many_spillers, are_not_refused_with_512_kib_of_the_limit_each, .timeout = 120) {
     for (const int count : {6, 12, 24}) {
         SpillSession s;
         cache_options options = CACHE_OPTIONS_INIT;
         options.memory_limit_bytes = uint64_t(count) * (512 << 10);
-        options.expected_rows = uint64_t(count * kSomeRows);
         options.spill = 1;
         cache *handle = nullptr;
         OK(cache_open(s.client, s.id, 2, &options, &handle));
@@ -86,6 +87,33 @@ Test(many_spillers, are_not_refused_with_512_kib_of_the_limit_each, .timeout = 1
                 RIGHT(rows::check(handle, id_of(i, row), kLargest));
         OK(cache_close(handle));
     }
+}
+
+// Stubs leave room to the index: who is refused is refused before his row is written, for want of memory for its stub,
+// and the limit has held a row for each 128 bytes of the quarter that it keeps for stubs and index.
+Test(many_spillers, are_never_refused_for_want_of_an_index_level, .timeout = 120) {
+    constexpr int64_t kFar = 1'000'003, kRefused = 200;
+    for (const uint64_t limit : {1 << 20, 4 << 20})
+        for (const int64_t apart : {int64_t{1}, kFar}) // dense levels, hashed ones
+            for (const int count : {1, 3}) {
+                SpillSession s;
+                cache *const handle = s.open(2, spilling(limit));
+                const std::vector<unsigned char> bytes(500);
+                {
+                    const Writers writers(count, [&](int i) {
+                        const Bytes row(bytes.data(), bytes.size());
+                        for (int64_t id = i, refused = 0; refused < kRefused; id += count) {
+                            const bool full = cache_put(handle, id * apart, &row.column, 1) < 0;
+                            if (full && strstr(cache_last_error(), "cannot be spilled") == nullptr)
+                                test_die("put: %s", cache_last_error());
+                            refused += full;
+                        }
+                        if (cache_flush(handle) != 0) test_die("flush: %s", cache_last_error());
+                    });
+                }
+                cr_assert_geq(uint64_t(s.stat(handle).rows_spilled), limit / libcache::kMostStubShare / 128);
+                OK(cache_close(handle));
+            }
 }
 
 // Those that are refused are told how many they are and what would do, and each has its piece when others have gone.
@@ -113,7 +141,8 @@ Test(many_spillers, beyond_what_the_limit_has_for_them_are_told_what_would_do, .
             cr_assert_eq(read(told[0], &byte, 1), 1);
             refused += byte == '1';
         }
-        cr_assert_gt(refused, 0, "12 pieces of 64 KiB are a quarter of 3 MiB, and all %d writers have one", kCount);
+        cr_assert_gt(refused, 0, "9 pieces of 64 KiB are what 3 MiB keeps for stubs, and all %d writers have one",
+                     kCount);
         cr_assert_lt(refused, kCount);
         close(told[0]);
         close(told[1]);

@@ -186,6 +186,38 @@ Test(spill, what_this_process_is_writing_it_finds) {
     }
 }
 
+// Each has an image of its own, whoever comes first or goes first.
+Test(spill, readers_of_one_row_do_not_disturb_each_other) {
+    SpillSession s;
+    const int64_t first = fill_memory(s, 0);
+    for (int64_t id = first; id < first + 4; id++)
+        OK(put_bytes(s.rows, id, 40'000));
+    OK(cache_flush(s.rows));
+    const auto right = [](const cache_view &view, int64_t id) {
+        cache_column column{};
+        return cache_view_column(&view, 0, &column) == 0 && rows::first_wrong(column.data, 40'000, id, 0) == -1;
+    };
+    cache_view kept;
+    OK(cache_get(s.rows, first, &kept));
+    std::vector<std::thread> readers;
+    for (int t = 0; t < 4; t++)
+        readers.emplace_back([&, t] {
+            for (int round = 0; round < 100; round++) {
+                const int64_t ids[] = {first, first + round % 4, first + 3 - t};
+                cache_view one, some[3];
+                if (cache_get(s.rows, first, &one) != 0 || cache_get_batch(s.rows, ids, 3, some) != 3)
+                    test_die("%s", cache_last_error());
+                for (int i = 0; i < 3; i++)
+                    if (!right(some[i], ids[i]) || cache_view_release(&some[i]) != 0) test_die("row %ld", long(ids[i]));
+                if (!right(one, first) || cache_view_release(&one) != 0) test_die("row %ld", long(first));
+            }
+        });
+    for (std::thread &reader : readers)
+        reader.join();
+    cr_assert(right(kept, first));
+    OK(cache_view_release(&kept));
+}
+
 char state_of_thread(pid_t thread) {
     std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
     std::string number, name;
@@ -194,9 +226,9 @@ char state_of_thread(pid_t thread) {
     return state;
 }
 
-// A broker that does not answer holds up the put that asks it for file space, and nobody else. The deadline of this
-// test ends before that of the put.
-Test(spill, a_get_of_another_row_does_not_wait_for_a_put_that_asks_the_server, .timeout = 40) {
+// A broker that does not answer holds up the put that asks it for file space, and nobody else: no get of another row,
+// nor of one that is being written. The deadline of this test ends before that of the put.
+Test(spill, a_get_does_not_wait_for_a_put_that_asks_the_server, .timeout = 40) {
     SpillSession s;
     const int64_t first = fill_memory(s, 0);
     cache_server_stats info{};
@@ -220,6 +252,8 @@ Test(spill, a_get_of_another_row_does_not_wait_for_a_put_that_asks_the_server, .
         asleep = put.load() == before && thread.load() != 0 && state_of_thread(thread.load()) == 'S' ? asleep + 1 : 0;
         cr_assert_lt(put.load(), 200, "nothing was asked of the server");
     }
+    for (int64_t id = put.load(); id-- > 0;) // the last ones are in the open buffer still
+        check_bytes(s.rows, first + id, 100'000);
     cr_assert_eq(kill(info.broker_pid, SIGCONT), 0);
     putting.join();
     OK(cache_flush(s.rows));
@@ -283,6 +317,92 @@ Test(spill, streams_spill_and_keep_their_order) {
     cr_assert_gt(s.stat(stream).rows_spilled, 100);
     for (int64_t id = 0; id < kRows; id++)
         RIGHT(rows::check(stream, id, id % 50 == 9 ? 1'500'000 : 30'000));
+    OK(cache_close(stream));
+}
+
+// Rows of a stream that are on disk are read by another process during the build, and when its builder is killed the
+// next one goes on where it stopped.
+Test(spill, a_killed_builders_stream_is_taken_over, .timeout = 60) {
+    constexpr int64_t kRows = 400;
+    SpillSession s(1 << 20);
+    cache_options options = spilling(1 << 20);
+    options.flags = CACHE_BUILD;
+    cache *stream = s.open(2, options);
+    const auto append = [&](int64_t expected) {
+        const rows::Row row(expected, 30'000);
+        int64_t id = -1;
+        return cache_append(stream, row.columns(), row.n(), &id) == 0 && id == expected;
+    };
+    int ready[2];
+    cr_assert_eq(pipe(ready), 0);
+    const pid_t builder = fork();
+    if (builder == 0) {
+        int64_t at = -1;
+        if (cache_build_begin(stream, &at) != 0) _exit(1);
+        for (; at < kRows; at++)
+            if (!append(at)) _exit(2);
+        if (cache_flush(stream) != 0) _exit(3);
+        (void)!write(ready[1], "x", 1);
+        for (;; at++) // until it is killed
+            if (!append(at)) _exit(4);
+    }
+    char byte;
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    for (int64_t id = 0; id < kRows; id++)
+        RIGHT(rows::check(stream, id, 30'000));
+    cr_assert_gt(s.stat(stream).rows_spilled, kRows / 2);
+    int64_t at = -1;
+    FAILS(cache_build_begin(stream, &at), CACHE_EBUILDING);
+    kill(builder, SIGKILL);
+    cr_assert_eq(waitpid(builder, nullptr, 0), builder);
+    int rc;
+    while ((rc = cache_build_begin(stream, &at)) == CACHE_EBUILDING) // the server notices a moment later
+        usleep(2000);
+    OK(rc);
+    cr_assert_geq(at, kRows);
+    for (const int64_t end = at + 100; at < end; at++)
+        cr_assert(append(at), "row %ld: %s", long(at), cache_last_error());
+    OK(cache_build_done(stream));
+    for (int64_t id = 0; id < at; id++)
+        RIGHT(rows::check(stream, id, 30'000));
+    OK(cache_close(stream));
+}
+
+// The disk's limit is another cache's just now.
+Test(spill, a_stream_that_met_full_goes_on_when_there_is_room, .timeout = 60) {
+    SpillSession s(1 << 20, "/var/tmp", "16"); // MB: two segments
+    uint32_t other = 0;
+    OK(cache_session_create(s.client, &other));
+    cache *hog = nullptr;
+    const cache_options options = spilling(1 << 20);
+    OK(cache_open(s.client, other, 1, &options, &hog));
+    int64_t id = 0;
+    while (put_bytes(hog, id, 100'000) == 0)
+        id++;
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SPILL_LIMIT}, "%s", cache_last_error());
+    cache_options building = spilling(1 << 20);
+    building.flags = CACHE_BUILD;
+    cache *stream = s.open(2, building);
+    int64_t next = -1;
+    OK(cache_build_begin(stream, &next));
+    const auto append = [&] {
+        const std::vector<unsigned char> bytes = bytes_of(next, 100'000);
+        const Bytes column(bytes.data(), bytes.size());
+        int64_t got = -1;
+        const int rc = cache_append(stream, &column.column, 1, &got);
+        if (rc == 0) cr_assert_eq(got, next++);
+        return rc;
+    };
+    while (append() == 0)
+        cr_assert_lt(next, 100, "there is room for it");
+    FAILS(append(), CACHE_EFULL);
+    OK(cache_session_destroy(s.client, other));
+    OK(cache_close(hog));
+    for (const int64_t end = next + 50; next < end;)
+        if (append() != 0) usleep(2000); // the server's space is free a moment later
+    OK(cache_build_done(stream));
+    for (int64_t there = 0; there < next; there++)
+        check_bytes(stream, there, 100'000);
     OK(cache_close(stream));
 }
 

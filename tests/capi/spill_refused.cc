@@ -107,6 +107,79 @@ Test(spill_refused, io_uring_once_rings_are_in_use) {
     check_all(s);
 }
 
+namespace {
+
+int64_t read_calls() {
+    std::ifstream io("/proc/self/io");
+    std::string name;
+    for (int64_t number = 0; io >> name >> number;)
+        if (name == "syscr:") return number;
+    return -1;
+}
+
+} // namespace
+
+// Without io_uring each transfer is a call that the kernel counts: neighbours are read together.
+Test(spill_refused, many_rows_are_read_by_few_calls) {
+    NEEDS_SECCOMP();
+    if (read_calls() < 0) SKIP("this kernel does not count calls");
+    SpillSession s;
+    in_child([&] {
+        constexpr int64_t kMany = 500;
+        refuse_calls({SCMP_SYS(io_uring_setup)}, EPERM);
+        const std::vector<unsigned char> bytes(30'000, 'x');
+        const Bytes large(bytes.data(), bytes.size()), small(bytes.data(), 1000);
+        int64_t first = 0;
+        for (; s.stat().rows_spilled < 8; first++)
+            must(cache_put(s.rows, first, &large.column, 1) == 0 && cache_flush(s.rows) == 0, "put");
+        std::vector<int64_t> ids;
+        do { // until there is no room between those rows either
+            ids.clear();
+            for (const int64_t end = first + kMany; first < end; first++) {
+                must(cache_put(s.rows, first, &small.column, 1) == 0, "put");
+                ids.push_back(first);
+            }
+            must(cache_flush(s.rows) == 0, "flush");
+        } while (s.stat().rows_in_memory + s.stat().rows_spilled != first || s.stat().rows_spilled < 2 * kMany);
+        std::vector<cache_view> views(kMany);
+        std::vector<char> gathered(kMany * 1000);
+        std::vector<uint8_t> found(kMany);
+        int64_t before = read_calls();
+        must(cache_get_batch(s.rows, ids.data(), kMany, views.data()) == kMany, "get_batch");
+        if (const int64_t calls = read_calls() - before; calls > 50) test_die("get_batch: %ld calls", long(calls));
+        before = read_calls();
+        must(cache_gather(s.rows, ids.data(), kMany, 0, gathered.data(), 1000, found.data()) == kMany, "gather");
+        if (const int64_t calls = read_calls() - before; calls > 50) test_die("gather: %ld calls", long(calls));
+        must(cache_close(s.rows) == 0, "close");
+    });
+}
+
+// A disk that cannot be read: an error of that row, said with its place. Rows in memory are not concerned.
+Test(spill_refused, a_read_that_fails_is_that_rows_error_alone) {
+    NEEDS_SECCOMP();
+    SpillSession s;
+    in_child([&] {
+        spill_and_read(s.rows, 0, kRows);
+        refuse_calls({SCMP_SYS(io_uring_enter)}, EPERM);
+        refuse_calls({SCMP_SYS(pread64), SCMP_SYS(preadv)}, EIO);
+        int64_t failed = 0;
+        for (int64_t id = 0; id < kRows; id++) {
+            cache_view view;
+            const int rc = cache_get(s.rows, id, &view);
+            must(rc == 0 || rc == CACHE_EIO, "get");
+            failed += rc != 0;
+            if (rc != 0 && (strstr(cache_last_error(), "of the spill file") == nullptr ||
+                            strstr(cache_last_error(), strerror(EIO)) == nullptr))
+                test_die("%s", cache_last_error());
+            must(rc != 0 || (rows::Row(id, kLargest).difference(view).empty() && cache_view_release(&view) == 0),
+                 "row");
+        }
+        if (failed == 0 || failed == kRows) test_die("%ld of %ld rows failed", long(failed), long(kRows));
+        must(cache_close(s.rows) == 0, "close");
+    });
+    check_all(s);
+}
+
 Test(spill_refused, locked_memory) {
     SpillSession s;
     in_child([&] {
@@ -231,6 +304,42 @@ Test(spill_refused, full_of_stubs_is_said_without_asking_for_each_row, .timeout 
     OK(cache_close(handle));
 }
 
+// The same where it is the index that has no room: all memory is places of rows, reserved and not published yet, whose
+// ids need a level.
+Test(spill_refused, a_full_index_is_said_without_asking_for_each_row, .timeout = 120) {
+    SpillSession s(4 << 20, {"--loglevel", "0"});
+    cache *const handle = s.open(2, options_with_limit(2 << 20));
+    constexpr int64_t kApart = 1'000'003;
+    std::vector<unsigned char> bytes(200);
+    std::vector<cache_reservation *> reserved;
+    Bytes large(nullptr, (512 << 10) - 128); // memory that will come free: an extent of its own
+    cache_reservation *last = nullptr;
+    OK(cache_reserve(handle, 0, &large.column, 1, &last));
+    int rc = 0;
+    while (rc == 0) {
+        Bytes small(nullptr, bytes.size());
+        cache_reservation *reservation = nullptr;
+        rc = cache_reserve(handle, int64_t(reserved.size() + 1) * kApart, &small.column, 1, &reservation);
+        if (rc == 0) reserved.push_back(reservation);
+    }
+    cr_assert_eq(rc, CACHE_EFULL, "%s", cache_last_error());
+    cr_assert_gt(reserved.size(), 2000);
+    const auto asked = [&] { return said(s, "no room for index level"); };
+    for (cache_reservation *reservation : reserved)
+        FAILS(cache_commit(reservation), CACHE_EFULL, "no room for index level");
+    cr_assert_eq(cache_full_cause(), uint32_t{CACHE_FULL_SIZE});
+    cr_assert_gt(asked(), 0, "the log does not say what is refused");
+    cr_assert_leq(asked(), 50, "the server was asked for most of %zu rows", reserved.size());
+    OK(cache_abort(last));
+    const Bytes small(bytes.data(), bytes.size());
+    while (cache_put(handle, kApart, &small.column, 1) != 0) // the test's deadline ends this
+        usleep(1000);
+    cache_view view;
+    OK(cache_get(handle, kApart, &view));
+    OK(cache_view_release(&view));
+    OK(cache_close(handle));
+}
+
 // 1 GiB into a folder of 64 MiB.
 Test(spill_refused, a_folder_that_is_full, .timeout = 120) {
     if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0)
@@ -265,9 +374,7 @@ Test(spill_refused, a_folder_that_is_full, .timeout = 120) {
             there++;
         }
         cr_assert_eq(there, stored);
-        const std::string log = log_of(s);
-        const size_t said = log.find("said once");
-        cr_assert_neq(said, std::string::npos, "%s", log.c_str());
+        cr_assert_eq(said(s, "the spill folder has no room"), 1, "%s", log_of(s).c_str());
     }
     umount(folder.path().c_str());
 }

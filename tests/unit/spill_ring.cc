@@ -136,6 +136,21 @@ Test(spill_ring, short_transfers_are_completed) {
     cr_assert(piece.bytes[0] == 'x' && piece.bytes[1500] == 'y' && piece.bytes[2999] == 'z');
 }
 
+// One that can be done is not held up by one before it that cannot.
+Test(spill_ring, several_are_under_way_at_once, .timeout = 20) {
+    if (!io_uring_works()) SKIP("io_uring is refused here");
+    int slow[2], quick[2];
+    cr_assert(pipe(slow) == 0 && pipe(quick) == 0);
+    TransferRing ring(kDepth);
+    Piece first(slow[0], false, 0, 5), second(quick[0], false, 0, 5);
+    ring.start(first.transfer);
+    ring.start(second.transfer);
+    cr_assert_eq(write(quick[1], "hello", 5), 5);
+    cr_assert_eq(ring.next_done(true), &second.transfer);
+    cr_assert_eq(write(slow[1], "hello", 5), 5);
+    cr_assert_eq(ring.next_done(true), &first.transfer);
+}
+
 // A read that waits when its thread ends is cancelled by the kernel.
 Test(spill_ring, what_a_thread_that_ended_left_behind_begins_again) {
     if (!io_uring_works()) SKIP("io_uring is refused here");
