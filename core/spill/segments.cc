@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spiller's runs of segments: taken as extents are, by a CAS of the run's own word (PROTOCOL section 1). Everything
-// here runs under the spiller's mutex.
+// here runs under the spiller's mutex, but for the time in which the broker is asked for one.
 #include "core/spill/spiller.h"
 
 #include "core/common/error.h"
@@ -15,28 +15,37 @@ constexpr int kTries = 16; // runs that were taken back between the broker's ans
 
 } // namespace
 
-int Spiller::take_room(uint64_t bytes, int64_t timeout_ns, Run **run, uint64_t *offset) {
-    *run = current_;
-    if (current_ == nullptr || current_->room() < bytes) {
-        if (int rc = take_run(bytes, timeout_ns, run); rc != 0) return rc;
-        // For the rows to come whichever has more room left
-        if (current_ == nullptr || (*run)->room() - bytes >= current_->room()) {
-            Run *const old = std::exchange(current_, *run);
-            if (old != nullptr) retire(*old);
-        }
-    }
-    *offset = (*run)->start() + (*run)->used;
-    (*run)->used += bytes;
-    (*run)->flights++;
+// The row's place: in the run that was taken for it, else in the one at hand, which has room.
+void Spiller::use_room(Flight *flight) {
+    if (flight->run == nullptr)
+        flight->run = current_;
+    else
+        keep(flight->run, flight->where.bytes);
+    Run &run = *flight->run;
+    flight->where.offset = run.start() + run.used;
+    run.used += flight->where.bytes;
+    run.flights++;
     // rel: with the words of the stubs that were published before; recovery looks at the stubs alone
-    segment(**run).used.store((*run)->used, std::memory_order_release);
+    segment(run).used.store(run.used, std::memory_order_release);
     LIBCACHE_PAUSE("spill.used");
-    return 0;
 }
 
-int Spiller::take_run(uint64_t bytes, int64_t timeout_ns, Run **run) {
+// A run was taken, of which a row is to get so many bytes. For the rows to come whichever has more room left.
+void Spiller::keep(Run *taken, uint64_t bytes) {
+    if (current_ != nullptr && taken->room() - bytes < current_->room()) {
+        if (bytes == 0) retire(*taken); // else when the row's flight ends
+        return;
+    }
+    Run *const old = std::exchange(current_, taken);
+    if (old != nullptr) retire(*old);
+}
+
+// Without the mutex while the broker is asked. 0 and no run: another thread has asked meanwhile, look again.
+int Spiller::take_run(std::unique_lock<std::mutex> &lock, uint64_t bytes, int64_t timeout_ns, Run **run) {
     const RegionHeader &header = *map_.header();
     for (int tries = 0; tries < kTries; tries++) {
+        // A run that was told and is not taken yet the broker tells again: two who ask at once would be told the same.
+        if (asking_) return changed_.wait(lock), 0;
         // A hint of the broker: full is said without a message for each row.
         const uint64_t known = header.spill_refused.load(std::memory_order_relaxed);
         if (known != 0 && bytes > (known - 1) * kSegmentBytes)
@@ -46,7 +55,14 @@ int Spiller::take_run(uint64_t bytes, int64_t timeout_ns, Run **run) {
                                 "not to be had; see the server's log",
                                 header.cache_id, header.session_id, static_cast<unsigned long long>(bytes)));
         SpillLink::Run granted{};
-        if (int rc = link_.grant(bytes, ring_->refusal(), timeout_ns, &granted); rc != 0) return rc;
+        const int refusal = ring_->refusal();
+        asking_ = true;
+        lock.unlock();
+        const int rc = link_.grant(bytes, refusal, timeout_ns, &granted);
+        lock.lock();
+        asking_ = false;
+        changed_.notify_all();
+        if (rc != 0) return rc;
         if (try_run(granted, bytes, run)) return 0;
     }
     return fail(CACHE_ETIMEOUT,

@@ -123,16 +123,59 @@ int Spiller::start() {
 // ---- one row
 
 // The stub's place and room in the file come before the bytes are written: that they are not to be had is this call's
-// error. (That the index has no room shows at publication only.)
-int Spiller::reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight *flight) {
-    if (int rc = writer_.place_stub(row_id, row.timeout_ns, &flight->stub); rc != 0) return rc;
+// error. (That the index has no room shows at publication only.) The mutex is taken here, and from then on until all is
+// there it is let go of only to begin again: 0 means that nothing has come in between. 1: the row is there already.
+int Spiller::reserve(std::unique_lock<std::mutex> &lock, Kind kind, int64_t row_id, const SpillRow &row,
+                     Flight *flight) {
+    int rc = 0;
+    {
+        std::lock_guard order(stub_mutex_);
+        rc = writer_.place_stub(row_id, row.timeout_ns, &flight->stub);
+    }
+    lock.lock();
+    if (rc != 0) { // whether memory was to be had decides only over a row that is new
+        const int other = needless(kind, row_id);
+        return other != 0 ? other : rc;
+    }
     LIBCACHE_PAUSE("spill.reserve.1");
-    flight->where.bytes = bytes;
     flight->column_bytes = row.layout->column_bytes();
-    flight->term = 0;
-    const int rc = take_room(bytes, row.timeout_ns, &flight->run, &flight->where.offset);
-    if (rc != 0) writer_.give_back(flight->stub);
+    try {
+        rc = start();
+        if (rc == 0) rc = prepare(lock, kind, row.timeout_ns, flight);
+    } catch (...) {
+        give_back(*flight);
+        throw;
+    }
+    rc == 0 ? use_room(flight) : give_back(*flight);
     return rc;
+}
+
+// What reserve() has got so far, before the row has room in a run.
+void Spiller::give_back(const Flight &flight) {
+    writer_.give_back(flight.stub);
+    if (flight.run != nullptr) keep(flight.run, 0);
+}
+
+// Why a row is not to be written: 1, it is there or under way; a stream that has lost rows takes no more.
+int Spiller::needless(Kind kind, int64_t row_id) {
+    if (kind == Kind::Append) return stream_failure_ ? stream_failure_->tell() : 0;
+    return under_way_.contains(row_id) || writer_.has(row_id) ? 1 : 0;
+}
+
+int Spiller::prepare(std::unique_lock<std::mutex> &lock, Kind kind, int64_t timeout_ns, Flight *flight) {
+    const uint64_t bytes = flight->where.bytes;
+    for (;;) {
+        make_room(lock);
+        if (kind == Kind::Append && bytes > kBufferBytes && (open_ != nullptr || !flying_.empty())) {
+            wait_all(lock); // such a row is published as soon as it is written
+            continue;
+        }
+        // Memory may have had room for it since it was refused this one.
+        int rc = needless(kind, flight->row_id());
+        if (rc == 0 && (flight->run != nullptr || has_room(bytes))) return 0;
+        if (rc == 0) rc = take_run(lock, bytes, timeout_ns, &flight->run);
+        if (rc != 0) return rc;
+    }
 }
 
 // make_room() has seen to the memory.
@@ -148,14 +191,11 @@ void Spiller::begin(const Flight &flight) {
 }
 
 int Spiller::put(int64_t row_id, const SpillRow &row) {
-    std::unique_lock lock(mutex_);
-    if (int rc = start(); rc != 0) return rc;
-    make_room(lock);
-    // Memory may have had room for it since it was refused this one.
-    if (under_way_.contains(row_id) || writer_.has(row_id)) return 1;
     const RowImage image(row, row_id);
     Flight flight{};
-    if (int rc = reserve(row_id, row, image.bytes(), &flight); rc != 0) return rc;
+    flight.where.bytes = image.bytes();
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (int rc = reserve(lock, Kind::Put, row_id, row, &flight); rc != 0) return rc;
     begin(flight);
     if (image.bytes() > kBufferBytes) return write_large(lock, image, flight);
     Buffer &buffer = buffer_at(flight.where.offset, image.bytes());
@@ -173,15 +213,11 @@ int Spiller::put(int64_t row_id, const SpillRow &row) {
 }
 
 int Spiller::append(const SpillRow &row, uint64_t term, int64_t *row_id) {
-    std::unique_lock lock(mutex_);
-    if (int rc = start(); rc != 0) return rc;
-    make_room(lock);
     const uint64_t bytes = RowImage(row, 0).bytes();
-    while (bytes > kBufferBytes && (open_ != nullptr || !flying_.empty()))
-        wait_all(lock); // it is published as soon as it is written
-    if (stream_failure_) return stream_failure_->tell();
     Flight flight{};
-    if (int rc = reserve(0, row, bytes, &flight); rc != 0) return rc;
+    flight.where.bytes = bytes;
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (int rc = reserve(lock, Kind::Append, 0, row, &flight); rc != 0) return rc;
     flight.term = term;
     flight.stub.row_id = *row_id = writer_.promise(term);
     if (*row_id < 0) {
@@ -216,16 +252,17 @@ int Spiller::write_large(std::unique_lock<std::mutex> &lock, const RowImage &ima
     PieceWriter writer(file_, flight.where.offset);
     image.for_each_piece([&](const void *data, uint64_t bytes) { writer.add(data, bytes); });
     const int error = writer.end(&flight.where.crc);
+    const int rc = error != 0 ? lose(flight, error) : publish(flight);
     if (flight.term == 0) lock.lock();
-    own_ = flight.row_id();
-    const int rc = end(flight, error);
-    forget(&flight, 1);
-    own_ = -1;
-    own_failure_.reset(); // this thread's last error says it
+    if (rc < 0) {
+        own_ = flight.row_id();
+        fail_row(flight, rc);
+        own_ = -1;
+        own_failure_.reset(); // this thread's last error says it
+    }
     if (rc == 0) count(*flight.run, 1, flight.column_bytes);
     leave(*flight.run, 1);
-    rows_under_way_.fetch_sub(1, std::memory_order_release); // [landed]
-    if (flight.term != 0) appends_under_way_.fetch_sub(1, std::memory_order_relaxed);
+    ended(&flight, 1);
     changed_.notify_all();
     return rc;
 }
@@ -289,10 +326,11 @@ void Spiller::land() {
     while (!flying_.empty()) {
         while (Transfer *const done = ring_->next_done(false))
             static_cast<Buffer *>(done)->done = true;
-        if (!flying_.front()->done) return;
         Buffer &oldest = *flying_.front();
+        if (!oldest.done || !finish(oldest)) return;
         flying_.pop_front();
-        finish(oldest);
+        free_.push_back(&oldest);
+        landed_++;
     }
 }
 
@@ -313,6 +351,27 @@ void Spiller::wait_for_oldest(std::unique_lock<std::mutex> &lock) {
     while (!oldest.done)
         static_cast<Buffer *>(ring_->next_done(true))->done = true;
     land();
+    if (!flying_.empty() && flying_.front() == &oldest) wait_for_level(lock);
+}
+
+// For the broker, which is to make a level or to say that there will be none. Without the mutex: who gets it meanwhile
+// may find that the level has come.
+void Spiller::wait_for_level(std::unique_lock<std::mutex> &lock) {
+    Stuck mine = *stuck_;
+    const int64_t row_id = flying_.front()->rows[flying_.front()->ended].row_id();
+    lock.unlock();
+    const int rc = writer_.wait_for_level(mine.levels, row_id, &mine.deadline);
+    lock.lock();
+    if (!stuck_ || stuck_->number != mine.number) return;
+    stuck_->deadline = mine.deadline;
+    if (rc != 0) {
+        stuck_->failure = Failure{rc, {}, row_id, full_cause()};
+        try {
+            stuck_->failure->text = last_error();
+        } catch (const std::bad_alloc &) { // it has failed all the same
+        }
+    }
+    land();
 }
 
 // For all rows that are under way now.
@@ -322,57 +381,80 @@ void Spiller::wait_all(std::unique_lock<std::mutex> &lock) {
         wait_for_oldest(lock);
 }
 
-void Spiller::finish(Buffer &buffer) {
+// Its rows become visible, in order. False: one of them waits for a level, and those behind it with it.
+bool Spiller::finish(Buffer &buffer) {
     LIBCACHE_PAUSE("spill.written");
-    for (size_t i = 0; i < buffer.rows.size();) { // of one run after the other: usually it is one
-        Run &run = *buffer.rows[i].run;
-        const size_t first = i;
-        uint64_t rows = 0, column_bytes = 0;
-        for (; i < buffer.rows.size() && buffer.rows[i].run == &run; i++) {
-            if (end(buffer.rows[i], buffer.error) != 0) continue;
-            rows++;
-            column_bytes += buffer.rows[i].column_bytes;
-        }
-        count(run, rows, column_bytes);
-        leave(run, i - first);
-    }
-    forget(buffer.rows.data(), buffer.rows.size());
-    // rel [landed] pairs with busy(): who sees that nothing is under way finds the rows
-    rows_under_way_.fetch_sub(buffer.rows.size(), std::memory_order_release);
-    const auto is_append = [](const Flight &flight) { return flight.term != 0; };
-    if (const auto appends = std::ranges::count_if(buffer.rows, is_append); appends != 0)
-        appends_under_way_.fetch_sub(static_cast<uint64_t>(appends), std::memory_order_relaxed);
+    while (buffer.ended < buffer.rows.size()) // of one run after the other: usually it is one
+        if (!finish_run(buffer)) return false;
     buffer.rows.clear();
-    free_.push_back(&buffer);
-    landed_++;
+    buffer.ended = 0;
+    return true;
+}
+
+bool Spiller::finish_run(Buffer &buffer) {
+    const size_t first = buffer.ended;
+    Run &run = *buffer.rows[first].run;
+    uint64_t rows = 0, column_bytes = 0;
+    bool stuck = false;
+    for (; buffer.ended < buffer.rows.size() && buffer.rows[buffer.ended].run == &run; buffer.ended++) {
+        const Flight &flight = buffer.rows[buffer.ended];
+        const int rc = end(flight, buffer.error);
+        if ((stuck = rc == Writer::kNoLevel)) break;
+        stuck_.reset();
+        if (rc != 0) continue;
+        rows++;
+        column_bytes += flight.column_bytes;
+    }
+    count(run, rows, column_bytes);
+    leave(run, buffer.ended - first);
+    ended(&buffer.rows[first], buffer.ended - first);
+    return !stuck;
 }
 
 // A row's flight ends: its stub is published, or given back. What publishing gave, or the code of the failure.
+// kNoLevel: it goes on.
 int Spiller::end(const Flight &flight, int error) {
     int rc = 0;
     if (error != 0)
-        rc = full_of(CACHE_FULL_DISK,
-                     fail(code_of(error),
-                          "writing row %lld of cache %u of session %u, %llu bytes, to the spill file: %s",
-                          static_cast<long long>(flight.row_id()), map_.header()->cache_id, map_.header()->session_id,
-                          static_cast<unsigned long long>(flight.where.bytes), strerror(error)));
+        rc = lose(flight, error);
     else if (flight.term != 0 && stream_failure_)
-        rc = stream_failure_->tell(); // it would leave a hole before it
-    if (rc != 0)
-        writer_.give_back(flight.stub);
+        rc = give_up(flight, *stream_failure_); // it would leave a hole before it
+    else if (stuck_ && stuck_->failure)
+        rc = give_up(flight, *stuck_->failure);
     else
-        rc = publish(flight);
+        rc = try_publish(flight);
     if (rc < 0) fail_row(flight, rc);
     return rc;
 }
 
-// Their flights have ended. After publication: who does not find a row here finds it in the index.
-void Spiller::forget(const Flight *flights, size_t n) {
-    std::lock_guard ids(ids_mutex_);
-    for (size_t i = 0; i < n; i++)
-        under_way_.erase(flights[i].row_id());
+// The disk has refused it.
+int Spiller::lose(const Flight &flight, int error) {
+    writer_.give_back(flight.stub);
+    return full_of(CACHE_FULL_DISK,
+                   fail(code_of(error), "writing row %lld of cache %u of session %u, %llu bytes, to the spill file: %s",
+                        static_cast<long long>(flight.row_id()), map_.header()->cache_id, map_.header()->session_id,
+                        static_cast<unsigned long long>(flight.where.bytes), strerror(error)));
 }
 
+int Spiller::give_up(const Flight &flight, const Failure &why) {
+    writer_.give_back(flight.stub);
+    return why.tell();
+}
+
+// Their flights have ended. After publication: who does not find a row here finds it in the index.
+void Spiller::ended(const Flight *flights, size_t n) {
+    {
+        std::lock_guard ids(ids_mutex_);
+        for (size_t i = 0; i < n; i++)
+            under_way_.erase(flights[i].row_id());
+    }
+    // rel [landed] pairs with busy(): who sees that nothing is under way finds the rows
+    rows_under_way_.fetch_sub(n, std::memory_order_release);
+    const auto appends = std::count_if(flights, flights + n, [](const Flight &flight) { return flight.term != 0; });
+    if (appends != 0) appends_under_way_.fetch_sub(static_cast<uint64_t>(appends), std::memory_order_relaxed);
+}
+
+// Waits for the broker if the index needs a level.
 int Spiller::publish(const Flight &flight) {
     Writer::fill_stub(flight.stub, flight.where);
     LIBCACHE_PAUSE("spill.publish.1");
@@ -380,6 +462,21 @@ int Spiller::publish(const Flight &flight) {
     const int rc =
         flight.term != 0 ? writer_.append(flight.stub, flight.term, &id, true) : writer_.publish(flight.stub);
     LIBCACHE_PAUSE("spill.publish.2");
+    return rc;
+}
+
+// Does not wait: kNoLevel, and the row is stuck_.
+int Spiller::try_publish(const Flight &flight) {
+    Writer::fill_stub(flight.stub, flight.where);
+    LIBCACHE_PAUSE("spill.publish.1");
+    uint32_t levels = 0;
+    int64_t id = flight.row_id();
+    const int rc = flight.term != 0 ? writer_.try_append(flight.stub, flight.term, &id, true, &levels)
+                                    : writer_.try_publish(flight.stub, &levels);
+    LIBCACHE_PAUSE("spill.publish.2");
+    if (rc != Writer::kNoLevel) return rc;
+    if (!stuck_) stuck_ = Stuck{++times_stuck_, levels, {flight.stub.timeout_ns}};
+    stuck_->levels = levels;
     return rc;
 }
 

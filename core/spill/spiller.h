@@ -3,9 +3,10 @@
 // and several transfers at once, and publishes a stub for each when its bytes are written (PROTOCOL "Spilled row").
 // There is no thread: what is done is taken note of by later calls, by flush() and at the end. Any thread may call; the
 // mutex is private to the process. Rows are copied into staging buffers without it (a stream's with it: their order is
-// that of the calls); it is held while the broker makes file space and while all buffers are being written. Who only
-// asks whether a row is under way must not wait for that: the ids have a mutex of their own, which is held for a
-// look-up or a change alone, and taken last.
+// that of the calls), and nobody holds it while he waits for the broker: who waits for a row that is being written
+// waits for the disk alone. It is held while all buffers are being written. Who only asks whether a row is under way
+// must not wait for that either: the ids have a mutex of their own, which is held for a look-up or a change alone, and
+// taken last.
 #pragma once
 
 #include "core/common/error.h"
@@ -95,6 +96,7 @@ class Spiller {
         char *memory = nullptr;
         uint64_t start = 0, filled = 0; // place in the file, bytes
         unsigned copying = 0;           // rows whose bytes other threads are copying into it
+        size_t ended = 0;               // rows whose flight has ended: the first ones
         bool done = false;
         iovec piece{};
         std::vector<Flight> rows;
@@ -111,6 +113,14 @@ class Spiller {
         }
     };
 
+    // A row that is written and whose stub has no place in the index: the first one of the oldest buffer.
+    struct Stuck {
+        uint64_t number; // tells it from the one before and the next
+        uint32_t levels; // that have no place for it
+        Writer::Deadline deadline;
+        std::optional<Failure> failure{}; // there will be no other level
+    };
+
     const RegionMap &map_;
     const uint32_t slot_number_;
     const int file_;
@@ -119,7 +129,8 @@ class Spiller {
     AtomicU64 rows_under_way_{0}, appends_under_way_{0}; // changed under the mutex
     std::atomic<bool> stream_failed_{false};             // the same
 
-    std::mutex mutex_; // guards all below
+    std::mutex stub_mutex_; // one thread at a time orders memory for stubs; taken first, and not with the other
+    std::mutex mutex_;      // guards all below
     std::optional<TransferRing> ring_;
     char *staging_ = nullptr;
     std::vector<Buffer> buffers_;
@@ -128,7 +139,10 @@ class Spiller {
     Buffer *open_ = nullptr;                  // being filled
     uint64_t closed_ = 0, landed_ = 0;        // buffers, since the beginning
     int64_t sent_ns_ = 0;                     // when a buffer was last handed to the ring
-    std::condition_variable changed_;         // a closed buffer was handed to the ring, or a large row has ended
+    std::condition_variable changed_; // a closed buffer was handed to the ring, a large row or a request has ended
+    bool asking_ = false;             // a thread asks the broker for a run: others wait, and share it
+    std::optional<Stuck> stuck_;
+    uint64_t times_stuck_ = 0;
     std::list<Run> runs_;
     Run *current_ = nullptr;
     std::vector<Failure> failures_;      // not told yet: the first ones
@@ -141,9 +155,15 @@ class Spiller {
     boost::unordered_flat_set<int64_t> under_way_; // ids
 
     int start();
-    int reserve(int64_t row_id, const SpillRow &row, uint64_t bytes, Flight *flight);
-    int take_room(uint64_t bytes, int64_t timeout_ns, Run **run, uint64_t *offset);
-    int take_run(uint64_t bytes, int64_t timeout_ns, Run **run);
+    enum class Kind { Put, Append };
+    int reserve(std::unique_lock<std::mutex> &lock, Kind kind, int64_t row_id, const SpillRow &row, Flight *flight);
+    int prepare(std::unique_lock<std::mutex> &lock, Kind kind, int64_t timeout_ns, Flight *flight);
+    int needless(Kind kind, int64_t row_id);
+    void give_back(const Flight &flight);
+    bool has_room(uint64_t bytes) const { return current_ != nullptr && current_->room() >= bytes; }
+    void keep(Run *taken, uint64_t bytes);
+    void use_room(Flight *flight);
+    int take_run(std::unique_lock<std::mutex> &lock, uint64_t bytes, int64_t timeout_ns, Run **run);
     bool try_run(const SpillLink::Run &granted, uint64_t bytes, Run **run);
     void retire(Run &run);
     void seal(Run &run);
@@ -159,11 +179,16 @@ class Spiller {
     void help();
     void wait_for_oldest(std::unique_lock<std::mutex> &lock);
     void wait_all(std::unique_lock<std::mutex> &lock);
-    void finish(Buffer &buffer);
+    void wait_for_level(std::unique_lock<std::mutex> &lock);
+    bool finish(Buffer &buffer);
+    bool finish_run(Buffer &buffer);
     int end(const Flight &flight, int error);
+    int lose(const Flight &flight, int error);
+    int give_up(const Flight &flight, const Failure &why);
     int publish(const Flight &flight);
-    void forget(const Flight *flights, size_t n);
+    int try_publish(const Flight &flight);
     void count(Run &run, uint64_t rows, uint64_t column_bytes);
+    void ended(const Flight *flights, size_t n);
     void leave(Run &run, uint64_t flights);
     void fail_row(const Flight &flight, int code);
     int write_large(std::unique_lock<std::mutex> &lock, const RowImage &image, Flight flight);

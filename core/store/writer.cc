@@ -234,19 +234,21 @@ int Writer::publish(const Place &place) {
     Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;
-        switch (index_.insert(place.row_id, place.offset, &levels)) {
-        case Index::Insert::Won: count_row(*place.held); return 0;
-        case Index::Insert::Present:
-            meets_repeats_.store(true, std::memory_order_relaxed);
-            give_back(place);
-            return 1;
-        case Index::Insert::NoRoom:
-            if (int rc = wait_for_level(levels, place.row_id, &deadline); rc != 0) {
-                give_back(place);
-                return rc;
-            }
-        }
+        if (const int rc = try_publish(place, &levels); rc != kNoLevel) return rc;
+        if (const int rc = wait_for_level(levels, place.row_id, &deadline); rc != 0) return give_back(place), rc;
     }
+}
+
+int Writer::try_publish(const Place &place, uint32_t *levels) {
+    switch (index_.insert(place.row_id, place.offset, levels)) {
+    case Index::Insert::Won: count_row(*place.held); return 0;
+    case Index::Insert::Present:
+        meets_repeats_.store(true, std::memory_order_relaxed);
+        give_back(place);
+        return 1;
+    case Index::Insert::NoRoom: break;
+    }
+    return kNoLevel;
 }
 
 void Writer::give_back(const Place &place) {
@@ -329,22 +331,22 @@ int Writer::append(const Place &place, uint64_t term, int64_t *row_id, bool prom
     Deadline deadline{place.timeout_ns};
     for (;;) {
         uint32_t levels = 0;
-        switch (append_once(place, term, promised, row_id, &levels)) {
-        case Appended::Done: count_row(*place.held); return 0;
-        case Appended::Behind: return kBehind;
-        case Appended::NotBuilder:
-            give_back(place);
-            return fail(
-                CACHE_EBUILDING,
+        if (const int rc = try_append(place, term, row_id, promised, &levels); rc != kNoLevel) return rc;
+        if (const int rc = wait_for_level(levels, *row_id, &deadline); rc != 0) return give_back(place), rc;
+    }
+}
+
+int Writer::try_append(const Place &place, uint64_t term, int64_t *row_id, bool promised, uint32_t *levels) {
+    switch (append_once(place, term, promised, row_id, levels)) {
+    case Appended::Done: count_row(*place.held); return 0;
+    case Appended::Behind: return kBehind;
+    case Appended::NoRoom: return kNoLevel;
+    case Appended::NotBuilder: break;
+    }
+    give_back(place);
+    return fail(CACHE_EBUILDING,
                 "this process is not, or no more, the builder of cache %u of session %u: call cache_build_begin",
                 header_->cache_id, header_->session_id);
-        case Appended::NoRoom:
-            if (int rc = wait_for_level(levels, *row_id, &deadline); rc != 0) {
-                give_back(place);
-                return rc;
-            }
-        }
-    }
 }
 
 // A row's flight ends without counting in Extent::rows. Under the mutex.

@@ -76,6 +76,10 @@ class Writer {
     bool place_usual(const Layout &layout, uint32_t number, int64_t row_id, Place *place);
     // 0: stored. 1: the id was there already, the place is given back. Errors give the place back, too.
     int publish(const Place &place);
+    // The same without waiting for the broker. kNoLevel: the index has no place for it in its first *levels levels, and
+    // the row's place stays: wait_for_level(), and again.
+    static constexpr int kNoLevel = 3;
+    int try_publish(const Place &place, uint32_t *levels);
     // The index's first level as it is to be written.
     Index::DenseStart dense_start() const { return index_.dense_start(); }
     // True if the row that was published last was there already: a hint to look before the next one is copied.
@@ -89,6 +93,13 @@ class Writer {
     // place ends either way. kBehind: rows that were promised an id come first, and the place stays.
     static constexpr int kBehind = 2;
     int append(const Place &place, uint64_t term, int64_t *row_id, bool promised = false);
+    int try_append(const Place &place, uint64_t term, int64_t *row_id, bool promised, uint32_t *levels); // or kNoLevel
+    struct Deadline {
+        int64_t timeout_ns;
+        int64_t at_ns = 0; // set by the first wait
+    };
+    // 0: look again, there may be more than `levels` by now. An error: there will not be.
+    int wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline);
     // The id under which a row will be appended that is not published yet: a spilled one, being written. -1: this slot
     // is not the builder of `term`. Rows are published, or given up for good, in the order of their promises.
     int64_t promise(uint64_t term);
@@ -176,12 +187,7 @@ class Writer {
     Appended append_once(const Place &place, uint64_t term, bool promised, int64_t *row_id, uint32_t *levels);
     int store_table(const Layout &layout, int64_t number, const char *data, int64_t timeout_ns, AtomicU64 &entry);
 
-    struct Deadline {
-        int64_t timeout_ns;
-        int64_t at_ns = 0; // set by the first wait
-    };
     int wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, const Row &row, Deadline *deadline);
-    int wait_for_level(uint32_t levels, int64_t row_id, Deadline *deadline);
     // What is asked of the broker, and for which row.
     struct Need {
         Want want;

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -31,8 +32,10 @@ class FakeSpill : public SpillLink {
         broker_.attach(index_);
         spiller_.emplace(broker_.region().map(), 0, writable ? fd_ : refusing_, writer(), *this);
         stepping_ = std::thread([this] {
-            while (!done_.load())
+            while (!done_.load()) {
+                const std::lock_guard lock(stepping_mutex_);
                 broker_.step();
+            }
         });
     }
     ~FakeSpill() {
@@ -48,6 +51,16 @@ class FakeSpill : public SpillLink {
     Spiller &spiller() { return *spiller_; }
     Writer &writer() { return broker_.writer_of(0); }
     Index &index() { return index_; }
+    // As long as this is held the broker does nothing.
+    std::unique_lock<std::mutex> stop_broker() { return std::unique_lock(stepping_mutex_); }
+    bool level_is_wanted() {
+        return Want::unpack(broker_.region().map().slot(0)->want.load(std::memory_order_acquire)).grow;
+    }
+    // The first byte of the file at this place, 0 if nothing was written there yet.
+    char byte_of_file(uint64_t offset) const {
+        char byte = 0;
+        return pread(fd_, &byte, 1, off_t(offset)) == 1 ? byte : char(0);
+    }
     // The spiller and the writer end, as when the last handle is closed.
     void end() {
         if (!spiller_) return;
@@ -112,13 +125,17 @@ class FakeSpill : public SpillLink {
     int refusing_ = -1;
     uint64_t lent_ = 0;
     std::atomic<bool> done_{false};
+    std::atomic<bool> granting_{false};
+    std::mutex stepping_mutex_;
     std::optional<Spiller> spiller_;
     std::thread stepping_;
 
     SpillSegment &segment(uint64_t n) { return *broker_.region().map().segment(n); }
-    // Called under the spiller's mutex.
+    // By one thread at a time.
     int grant(uint64_t bytes, int, int64_t, Run *run) override {
+        if (granting_.exchange(true)) test_die("two threads ask for file space at once");
         before_grant();
+        granting_.store(false);
         if (lent_ == kSegments || bytes > kSegmentBytes)
             return fail(CACHE_EFULL, "%lu segments are lent, %lu bytes were asked for", lent_, bytes);
         *run = {lent_, 1, 1};

@@ -59,7 +59,8 @@ Test(spiller, who_comes_second_is_told_so, .timeout = 60) {
     cr_assert_eq(s.spiller().flush(), 0);
 }
 
-Test(spiller, who_asks_for_another_row_does_not_wait_for_the_broker, .timeout = 20) {
+// While a put asks the broker for file space, others put, flush, and wait for rows that are being written.
+Test(spiller, only_the_row_that_has_no_room_waits_for_the_broker, .timeout = 20) {
     FakeSpill s;
     cr_assert_eq(s.put(1, 1000), 0);
     std::promise<void> asked, answer;
@@ -74,11 +75,64 @@ Test(spiller, who_asks_for_another_row_does_not_wait_for_the_broker, .timeout = 
     s.spiller().wait_for(3);
     cr_assert_not(s.spiller().writes(3));
     cr_assert_not(s.spiller().writes(2), "it is not under way before it has its place");
-    answer.set_value();
-    putting.join();
     s.spiller().wait_for(1);
     cr_assert_neq(s.index().find(1), 0);
+    cr_assert_eq(s.put(4, 1000), 0, "there is room for it in the run at hand");
+    cr_assert_eq(s.spiller().flush(), 0);
+    cr_assert(s.check(4, 1000));
+    answer.set_value();
+    putting.join();
     cr_assert_neq(s.index().find(2), 0, "a large row is written by its put");
+}
+
+// Threads that use up the run at once share the next one: of each run but the last too little is left for a row.
+Test(spiller, who_finds_no_room_at_once_asks_once, .timeout = 60) {
+    FakeSpill s;
+    constexpr int64_t kThreads = 4, kRows = 300;
+    constexpr uint64_t kBytes = 100'000;                                                // 83 to a run
+    s.before_grant = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }; // so that others come by
+    std::vector<std::thread> threads;
+    for (int64_t t = 0; t < kThreads; t++)
+        threads.emplace_back([&, t] {
+            for (int64_t id = t; id < kRows; id += kThreads)
+                if (s.put(id, kBytes) != 0) test_die("put %ld: %s", id, last_error());
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    cr_assert_eq(s.spiller().flush(), 0);
+    cr_assert_eq(s.lent(), 4);
+    for (int64_t id = 0; id < kRows; id++)
+        cr_assert(s.check(id, kBytes), "row %ld is missing", id);
+}
+
+// A row is written and the index has no place for it until the broker makes a level: nobody but who waits for that row
+// waits for the broker, and nobody holds up others meanwhile.
+Test(spiller, a_row_that_needs_a_level_holds_up_nobody, .timeout = 20) {
+    FakeSpill s;
+    constexpr int64_t kFar = 1'000'000; // beyond the dense level that the first row brings
+    cr_assert_eq(s.put(1, 1000), 0);
+    cr_assert_eq(s.spiller().flush(), 0);
+    auto stopped = s.stop_broker();
+    cr_assert_eq(s.put(kFar, 1000), 0);
+    while (s.byte_of_file(2048) == 0) // behind the first row
+        s.spiller().writes(2);
+    for (int i = 0; i < 1000; i++) // one of these finds that the write is done
+        s.spiller().writes(2);
+    cr_assert(s.spiller().writes(kFar));
+    cr_assert_not(s.level_is_wanted(), "who only asks has asked the broker");
+    std::thread flushing([&] {
+        if (s.spiller().flush() != 0) test_die("flush: %s", last_error());
+    });
+    while (!s.level_is_wanted())
+        std::this_thread::yield();
+    cr_assert_eq(s.put(3, 1000), 0);
+    s.spiller().wait_for(2);
+    cr_assert_eq(s.index().find(kFar), 0);
+    stopped.unlock();
+    flushing.join();
+    cr_assert(s.check(kFar, 1000));
+    s.spiller().wait_for(3);
+    cr_assert(s.check(3, 1000));
 }
 
 Test(spiller, a_failure_is_told_once_to_its_own_call_or_by_flush, .timeout = 60) {
