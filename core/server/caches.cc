@@ -185,7 +185,7 @@ bool Caches::has_destroyed(const Asker &asker) const {
 }
 
 int Caches::destroy(CacheRegion &region, const Asker &asker) {
-    if (int rc = destroyers_.note(asker, region.names().region_id); rc != 0) return rc;
+    if (int rc = destroyers_.note(asker, region.names()); rc != 0) return rc;
     destroy(region);
     return 0;
 }

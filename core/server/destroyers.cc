@@ -22,16 +22,17 @@ DestroyerEntry *Destroyers::entry_of(uint64_t conn_id) {
     return nullptr;
 }
 
-int Destroyers::note(const Asker &asker, uint64_t region_id) {
+int Destroyers::note(const Asker &asker, const CacheNames &names) {
     DestroyerEntry *entry = entry_of(asker.conn_id);
     if (!entry)
         return fail(CACHE_ELIMIT,
-                    "%u connections have destroyed caches, and the server keeps note of no more: end some of these "
-                    "processes, or destroy the session",
-                    kMaxDestroyers);
+                    "cache %u of session %u was not destroyed: %u processes that still run have each destroyed a "
+                    "cache, and the server keeps note of no more: let one of them do it, end some of them, or "
+                    "destroy the whole session",
+                    names.cache_id, names.session_id, kMaxDestroyers);
     entry->number.store(0, std::memory_order_release); // until it goes with this region, it is no request's
     entry->conn_id.store(asker.conn_id, std::memory_order_release);
-    entry->region_id.store(region_id, std::memory_order_release);
+    entry->region_id.store(names.region_id, std::memory_order_release);
     LIBCACHE_PAUSE("broker.destroy.4");
     entry->number.store(asker.number, std::memory_order_release);
     return 0;

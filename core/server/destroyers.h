@@ -4,6 +4,7 @@
 // never used twice: so a repeat is told from a new request whatever has become of that cache's name since.
 #pragma once
 
+#include "core/server/cache_region.h"
 #include "core/server/server_region.h"
 
 #include <map>
@@ -21,7 +22,7 @@ class Destroyers {
 
     void restore();
     // Before the cache's word says DYING: who dies in between has destroyed nothing, and the region is LIVE still.
-    [[nodiscard]] int note(const Asker &asker, uint64_t region_id);
+    [[nodiscard]] int note(const Asker &asker, const CacheNames &names);
     uint64_t region_of(const Asker &asker) const; // 0: that request has not begun to destroy anything
     void forget(uint64_t conn_id);
 
