@@ -46,7 +46,7 @@ test-asan:
 test-tsan: tests-tsan
 	@$(PYTHON) tests/run.py --build $(BUILD)/thread --no-pytest
 
-$(TESTS)/spill_refused $(TESTS)/spill_ring: TEST_LIBS := -lseccomp
+$(addprefix $(TESTS)/,short_memory spill_refused spill_ring surroundings): TEST_LIBS := -lseccomp
 
 # ---- linking -----------------------------------------------------------------------------------------------------------
 RPATH_LIB := -Wl,-rpath,'$$ORIGIN/../lib'
@@ -104,11 +104,16 @@ $(TESTS)/include/pause_points.inc: $(filter core/store/% core/client/%,$(client_
 $(TESTS)/include/spill_points.inc: $(filter core/spill/%,$(client_src))
 	@mkdir -p $(@D)
 	$(pause_points)
-$(TESTS)/include/broker_points.inc: $(filter-out %/main.cc,$(filter core/server/%,$(server_src)))
+$(TESTS)/include/broker_points.inc: $(filter-out %/main.cc %/keeper.cc,$(filter core/server/%,$(server_src)))
 	@mkdir -p $(@D)
 	$(pause_points)
-$(pause_objects_crash): $(addprefix $(TESTS)/include/,pause_points.inc spill_points.inc broker_points.inc)
-$(crash_tests): $(TESTS)/%: $(OBJ)/pause/tests/crash/%.o $(support_obj) $(pause_obj)
+$(TESTS)/include/keeper_points.inc: core/server/keeper.cc
+	@mkdir -p $(@D)
+	$(pause_points)
+$(pause_objects_crash): $(addprefix $(TESTS)/include/,pause_points.inc spill_points.inc broker_points.inc keeper_points.inc)
+# With the server that they start, which must have the points of the lists: an older one never comes to a newer point.
+$(crash_tests): $(TESTS)/%: $(OBJ)/pause/tests/crash/%.o $(support_obj) $(pause_obj) | $(TEST_SUPPORT)/pause_server \
+  $(TEST_SUPPORT)/check_region
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 PAUSE_SERVER := $(TEST_SUPPORT)/pause_server

@@ -29,7 +29,8 @@ namespace libcache {
 struct PauseOrder {
     std::atomic<uint64_t> left{0};    // passages until the signal; 0: nothing is ordered
     std::atomic<uint64_t> signals{0}; // sent so far
-    char name[48]{};                  // changed only while `left` is 0
+    std::atomic<uint64_t> again{0};   // what `left` becomes with the signal: 1 is for the next process at once
+    char name[40]{};                  // changed only while `left` is 0
 };
 static_assert(sizeof(PauseOrder) == 64);
 
@@ -46,6 +47,8 @@ class PausePoint {
         }
         if (left != 1) return;
         order.signals.fetch_add(1, std::memory_order_relaxed);
+        // rel: pairs with the load of `left` above, as if it had been ordered anew
+        order.left.store(order.again.exchange(0, std::memory_order_relaxed), std::memory_order_release);
         raise(point.signal_);
     }
 

@@ -3,6 +3,7 @@
 
 #include "core/common/error.h"
 #include "core/common/log.h"
+#include "core/common/pause.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -69,6 +70,7 @@ bool Keeper::start_broker() {
         prctl(PR_SET_NAME, "cache_broker");
         _exit(run_broker_(std::move(theirs)));
     }
+    LIBCACHE_PAUSE("keeper.start.1");
     broker_ = child;
     started_ns_ = now_ns();
     link_ = std::move(ours);
@@ -80,6 +82,7 @@ bool Keeper::start_broker() {
 void Keeper::broker_has_died(int status) {
     while (link_ && read_link(true)) {
     }
+    LIBCACHE_PAUSE("keeper.died.1");
     link_.reset();
     broker_ = -1;
     ended_well_ = WIFEXITED(status) && WEXITSTATUS(status) == kBrokerEnded;
@@ -135,7 +138,7 @@ bool Keeper::read_link(bool wait_for_end) {
 void Keeper::handle(LinkMessage &message, Fd *fds, int n_fds) {
     switch (message.type) {
     case LinkType::Deposit: return deposit(message, fds, n_fds);
-    case LinkType::Forget: held_.erase({message.entry[0].kind, message.entry[0].id}); return answer(LinkType::Ack);
+    case LinkType::Forget: return forget(message.entry[0]);
     case LinkType::Next: return hand_over(message.entry[0].id);
     case LinkType::Serving: return report("");
     default: log_line(LogLevel::Error, "keeper: message of unknown type %u", static_cast<unsigned>(message.type));
@@ -150,10 +153,18 @@ void Keeper::deposit(const LinkMessage &message, Fd *fds, int n_fds) {
     Held &held = held_[{message.entry[0].kind, message.entry[0].id}];
     for (int i = 0; i < n_fds; ++i)
         held.fd[i] = std::move(fds[i]);
+    LIBCACHE_PAUSE("keeper.deposit.1");
+    answer(LinkType::Ack);
+}
+
+void Keeper::forget(const LinkEntry &entry) {
+    held_.erase({entry.kind, entry.id});
+    LIBCACHE_PAUSE("keeper.forget.1");
     answer(LinkType::Ack);
 }
 
 void Keeper::hand_over(uint64_t position) {
+    LIBCACHE_PAUSE("keeper.batch.1");
     LinkMessage message;
     message.type = LinkType::Batch;
     int fds[kMaxFds], n_fds = 0;

@@ -57,6 +57,7 @@ class Keeper {
     bool read_link(bool wait_for_end);
     void handle(LinkMessage &message, Fd *fds, int n_fds);
     void deposit(const LinkMessage &message, Fd *fds, int n_fds);
+    void forget(const LinkEntry &entry);
     void hand_over(uint64_t position);
     void answer(LinkType type);
     void report(const std::string &failure);

@@ -4,6 +4,7 @@
 #include "tests/support/session.h"
 
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -18,6 +19,25 @@ cache_reservation *reserve(cache *handle, int64_t id, uint64_t bytes) {
     cr_assert(bytes < 256 || reinterpret_cast<uintptr_t>(column.data) % 64 == 0);
     rows::fill(column.data, bytes, id, 0);
     return reservation;
+}
+
+// All that the limit has room for is written once and given back: what was only made ahead would be zero.
+void write_all_room(cache *handle) {
+    std::vector<cache_reservation *> open;
+    for (uint64_t bytes : {600'000, 20'000, 200}) {
+        for (;;) {
+            Bytes bytes_column(nullptr, bytes);
+            cache_column column = bytes_column.column;
+            cache_reservation *reservation = nullptr;
+            const int result = cache_reserve(handle, int64_t(open.size()), &column, 1, &reservation);
+            if (result == CACHE_EFULL) break;
+            OK(result);
+            rows::fill(column.data, bytes, int64_t(open.size()), 0);
+            open.push_back(reservation);
+        }
+    }
+    for (; !open.empty(); open.pop_back()) // the last first: no hole is left
+        OK(cache_abort(open.back()));
 }
 
 bool there(cache *handle, int64_t id) {
@@ -99,7 +119,7 @@ Test(reserve, a_hole_between_rows_takes_a_row_that_fits) {
 Test(reserve, room_given_back_may_become_an_index_level) {
     constexpr int64_t kRows = 30'000, kApart = 1'000'003;
     Session s(16 << 20);
-    OK(cache_abort(reserve(s.rows, 0, 11 << 20)));
+    write_all_room(s.rows);
     OK(cache_close(s.rows)); // what it was lent is free, and as it was written
     s.rows = s.open(1, options_with_limit(16 << 20));
     for (int64_t i = 1; i <= kRows; ++i) // too far apart for one level of places by number

@@ -157,6 +157,13 @@ void round_of_work(crash::Doomed &doomed, bool kill_in_the_middle) {
     doomed.wait_until_as_before();
 }
 
+// Does a new broker come by there before it serves? Then it can die of what killed the one before it.
+bool is_passed_at_a_start(const std::string &point) {
+    for (const char *steps : {"restart.", "broker.recover.", "broker.cut.", "broker.vacate.", "broker.remove."})
+        if (point.starts_with(steps)) return true;
+    return false;
+}
+
 // How often the broker died there: it is to die at its first passage, and at later ones, in other circumstances.
 int dies_at(crash::Doomed &doomed, const std::string &point) {
     int deaths = 0;
@@ -165,6 +172,13 @@ int dies_at(crash::Doomed &doomed, const std::string &point) {
         doomed.orders.give(point, passage);
         round_of_work(doomed, point.starts_with("restart."));
         deaths += doomed.died();
+        doomed.orders.take_back();
+    }
+    if (deaths != 0 && is_passed_at_a_start(point)) { // and the next one there as well
+        const uint64_t before = doomed.orders.obeyed();
+        doomed.orders.give(point, 1, 1);
+        round_of_work(doomed, point.starts_with("restart."));
+        deaths += int(doomed.orders.obeyed() - before);
         doomed.orders.take_back();
     }
     return deaths;

@@ -38,12 +38,17 @@ struct Orders {
     }
     void end() const { unsetenv("LIBCACHE_PAUSE_FILE"); }
 
-    void give(const std::string &point, uint64_t passage) const {
+    // `again` not 0: when it is obeyed, it is given once more, for that passage of those who come after the dead.
+    void give(const std::string &point, uint64_t passage, uint64_t again = 0) const {
         take_back();
+        page->again.store(again, std::memory_order_relaxed);
         snprintf(page->name, sizeof page->name, "%s", point.c_str());
         page->left.store(passage, std::memory_order_release); // with the name
     }
-    void take_back() const { page->left.store(0, std::memory_order_relaxed); }
+    void take_back() const {
+        page->again.store(0, std::memory_order_relaxed);
+        page->left.store(0, std::memory_order_relaxed);
+    }
     uint64_t obeyed() const { return page->signals.load(std::memory_order_relaxed); }
 
   private:
