@@ -158,7 +158,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     cache_client *client = nullptr;
     if (cache_connect(&options, &client) != 0) test_die("connecting to the peer: %s", cache_last_error());
     cache *handle = nullptr;
-    if (cache_open(client, Image::get().header().session_id, 1, nullptr, &handle) == 0) {
+    if (cache_open(client, Image::get().header().session_id, 1, nullptr, &handle) >= 0) {
         Reader reader(handle, region, input);
         for (int steps = 0; steps < 60 && input.more(); steps++)
             reader.step();

@@ -42,7 +42,7 @@ void use(Input &input, const fuzz::Mapping &region) {
     int entries = 0;
     if (cache_list(client, count, &entries) < 0 || entries == 0) test_die("listing: %s", cache_last_error());
     cache *handle = nullptr;
-    if (cache_open(client, kSession, Image::get().header().cache_id, nullptr, &handle) == 0) {
+    if (cache_open(client, kSession, Image::get().header().cache_id, nullptr, &handle) >= 0) {
         for (int64_t id = 0; id < 4; id++) {
             (void)rows::check(handle, id, 300);
             (void)rows::put(handle, 5000 + id, 300);
