@@ -91,7 +91,11 @@ void Memory::add_groups(const std::string &mount_point, const std::string &mount
 }
 
 uint64_t Memory::limit_of(const Group &group) const {
-    return read_number(group.folder + (group.v2 ? "/memory.max" : "/memory.limit_in_bytes"), kUnlimited);
+    if (!group.v2) return read_number(group.folder + "/memory.limit_in_bytes", kUnlimited);
+    // Beyond `high` nobody is killed, but all of the group are slowed down until they hardly go on: pages of a cache
+    // cannot be taken away to get below it.
+    return std::min(read_number(group.folder + "/memory.max", kUnlimited),
+                    read_number(group.folder + "/memory.high", kUnlimited));
 }
 
 uint64_t Memory::room_of(const Group &group, bool less_margin) const {

@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cinttypes>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -83,6 +86,31 @@ std::string log_of(const Session &s) {
     return text.str();
 }
 
+// What the kernel holds in the file that this row lies in: the broker has it open, and we have it mapped.
+int64_t pages_of_file(const Session &s, cache *handle, int64_t id) {
+    cache_view view{};
+    cache_column column{};
+    OK(cache_get(handle, id, &view));
+    OK(cache_view_column(&view, 0, &column));
+    ino_t inode = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        uintptr_t first = 0, end = 0;
+        unsigned long number = 0;
+        const int fields = sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %lu", &first, &end, &number);
+        const auto address = reinterpret_cast<uintptr_t>(column.data);
+        if (fields == 3 && first <= address && address < end) inode = number;
+    }
+    OK(cache_view_release(&view));
+    cr_assert_neq(inode, 0);
+    for (const auto &entry :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(info_of(s).broker_pid) + "/fd"))
+        if (struct stat file{}; stat(entry.path().c_str(), &file) == 0 && file.st_ino == inode && S_ISREG(file.st_mode))
+            return int64_t(file.st_blocks) * 512;
+    cr_assert_fail("the broker does not have the file of inode %lu", (unsigned long)inode);
+    return -1;
+}
+
 struct SmallSession : SmallServer, Session {
     explicit SmallSession(uint64_t bytes, std::vector<const char *> more = {})
         : SmallServer(bytes, more), Session(2 * MiB, words.data()) {}
@@ -105,6 +133,44 @@ Test(budgets, no_limit_is_too_odd_for_a_sentence, .timeout = 60) {
     cr_assert_gt(s.stat(all).limit_bytes, int64_t(64 * MiB), "0: what the server may use");
     OK(rows::put(all, 0, 100));
     OK(cache_close(all));
+}
+
+Test(budgets, zero_is_what_the_others_leave, .timeout = 60) {
+    SmallSession s(60 * MiB);
+    const int64_t all = info_of(s).memory_limit_bytes;
+    cr_assert_eq(fill(s.rows, 0, 100'000, 10), 10);
+    cache *first = s.open(2, options_with_limit(0));
+    cr_assert_eq(fill(first, 0, 100'000, 300), 300);
+    const int64_t before = info_of(s).memory_used_bytes;
+    cache *second = s.open(3, options_with_limit(0));
+    const int64_t limit = s.stat(second).limit_bytes;
+    cr_assert_leq(limit, all - 310 * 100'000, "the others' rows alone leave less");
+    cr_assert_geq(limit, all - before - int64_t(4 * MiB), "%lld of %lld bytes are used, the limit is %lld",
+                  (long long)before, (long long)all, (long long)limit);
+    (void)fill(second, 0, 100'000);
+    cr_assert_leq(info_of(s).memory_used_bytes, all);
+    OK(cache_close(second));
+    OK(cache_close(first));
+}
+
+// On both backings, also where the limit is no multiple of a huge page or of a chunk.
+Test(budgets, a_full_cache_has_no_more_pages_than_its_limit, .timeout = 60) {
+    for (const char *backing : {"memfd", "auto"}) {
+        const char *const arguments[] = {"--backing", backing, nullptr};
+        Session s(2 * MiB, arguments);
+        for (uint64_t limit : {MiB, MiB + 1, 2 * MiB - 1, 2 * MiB, 2 * MiB + 1, 3 * MiB + 65'537, 16 * MiB + 4'095}) {
+            cache *handle = s.open(2, options_with_limit(limit));
+            cr_assert_gt(fill(handle, 0, kSmallRow), 0);
+            const cache_stats stats = s.stat(handle);
+            const int64_t pages = pages_of_file(s, handle, 0);
+            cr_assert_leq(stats.charged_bytes, int64_t(limit));
+            cr_assert_leq(pages, stats.charged_bytes, "limit %llu on %s: pages nobody counts",
+                          (unsigned long long)limit, backing);
+            cr_assert_geq(pages, stats.used_bytes + stats.index_bytes);
+            OK(cache_close(handle));
+            OK(cache_destroy(s.client, s.id, 2));
+        }
+    }
 }
 
 Test(budgets, full_names_the_row_its_bytes_the_limit_and_what_helps, .timeout = 60) {
@@ -199,6 +265,45 @@ Test(budgets, eight_writers_of_small_rows_fill_the_limit, .timeout = 120) {
     OK(cache_close(handle));
 }
 
+// At the first refusal: nobody waits until those seven count as idle.
+Test(budgets, what_others_do_not_use_goes_to_who_needs_it, .timeout = 60) {
+    Session s;
+    constexpr int64_t kLimit = 100 * MiB;
+    cache *handle = s.open(2, options_with_limit(kLimit));
+    int written[2], done[2];
+    cr_assert(pipe(written) == 0 && pipe(done) == 0);
+    std::vector<pid_t> children;
+    for (int64_t w = 0; w < 7; ++w) {
+        const pid_t child = fork();
+        if (child == 0) {
+            close(done[1]);
+            if (put_exactly(handle, w, kSmallRow) != 0 || write(written[1], "w", 1) != 1) _exit(1);
+            char byte;
+            _exit(read(done[0], &byte, 1) == 0 ? 0 : 1); // until the test closes its end
+        }
+        children.push_back(child);
+    }
+    char byte;
+    for (size_t w = 0; w < children.size(); ++w)
+        cr_assert_eq(read(written[0], &byte, 1), 1);
+    (void)fill(handle, 7, kSmallRow);
+    const cache_stats stats = s.stat(handle);
+    cr_assert_leq(stats.charged_bytes, kLimit);
+    // Each of the seven keeps the pages that its next row may go to: on huge pages a whole one.
+    const int64_t for_rows = kLimit - 7 * int64_t(stats.huge_pages != 0 ? 2 * MiB : 64 << 10);
+    cr_assert_geq(stats.rows_in_memory * int64_t(kSmallRow + 32), for_rows / 10 * 9, "%lld rows in %lld bytes",
+                  (long long)stats.rows_in_memory, (long long)kLimit);
+    close(done[1]);
+    for (pid_t child : children) {
+        int status;
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert_eq(status, 0, "a writer failed: %x", status);
+    }
+    for (int fd : {written[0], written[1], done[0]})
+        close(fd);
+    OK(cache_close(handle));
+}
+
 Test(budgets, what_is_lent_ahead_comes_back_when_its_writer_is_idle, .timeout = 60) {
     Session s(256 * MiB);
     OK(rows::put(s.rows, 0, 100));
@@ -283,6 +388,22 @@ Test(budgets, joining_says_how_the_cache_differs, .timeout = 60) {
 
 // ---- room
 // ---------------------------------------------------------------------------------------------------------------
+
+// What one process is refused is said to all of them by the hint in the region: of its size and more.
+Test(budgets, a_refusal_of_one_process_is_not_the_others, .timeout = 60) {
+    Session s(16 * MiB);
+    OK(put_exactly(s.rows, 0, kSmallRow));
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool refused = put_exactly(s.rows, 1, 16 * MiB) == CACHE_EFULL;
+        _exit(refused && put_exactly(s.rows, 2, kSmallRow) == 0 ? 0 : 1);
+    }
+    int status;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0, "the writer that is refused a row: %x", status);
+    cr_assert_gt(fill(s.rows, 3, kSmallRow), int64_t(16 * MiB / (kSmallRow + 64) / 10 * 9));
+    cr_assert_eq(fill(s.rows, 1, 16 * MiB, 1), 0);
+}
 
 Test(budgets, full_ends_when_another_session_ends, .timeout = 60) {
     SmallSession s(40 * MiB);

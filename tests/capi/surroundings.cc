@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same caches in narrower surroundings: an unprivileged user, no user namespaces, no O_TMPFILE, a small control
 // group, on both backings.
+#include "tests/support/memory_group.h"
+#include "tests/support/refuse.h"
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
 
@@ -71,47 +73,6 @@ cache_server_stats info_of(const Session &s) {
 const char *const kMemfd[] = {"--backing", "memfd", nullptr};
 const char *const kAuto[] = {"--backing", "auto", nullptr};
 
-// A control group below ours, with this process in it until the end.
-class MemoryGroup {
-  public:
-    // False: not possible here.
-    bool enter(uint64_t limit) {
-        std::ifstream mine("/proc/self/cgroup");
-        for (std::string line; std::getline(mine, line);) {
-            const size_t first = line.find(':'), second = line.find(':', first + 1);
-            const std::string controllers = line.substr(first + 1, second - first - 1);
-            const bool v2 = controllers.empty();
-            if (!v2 && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
-            parent_ = (v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory") + line.substr(second + 1);
-            folder_ = parent_ + "/libcache-" + std::to_string(getpid());
-            if (mkdir(folder_.c_str(), 0755) != 0) continue;
-            if (write(folder_ + (v2 ? "/memory.max" : "/memory.limit_in_bytes"), std::to_string(limit)) &&
-                write(folder_ + "/cgroup.procs", std::to_string(getpid())))
-                return true;
-            rmdir(folder_.c_str());
-        }
-        folder_.clear();
-        return false;
-    }
-    MemoryGroup() = default;
-    MemoryGroup(const MemoryGroup &) = delete;
-    MemoryGroup &operator=(const MemoryGroup &) = delete;
-    ~MemoryGroup() {
-        if (folder_.empty()) return;
-        write(parent_ + "/cgroup.procs", std::to_string(getpid()));
-        while (rmdir(folder_.c_str()) != 0 && errno == EBUSY) // the server's processes are going; a watchdog ends this
-            usleep(5000);
-    }
-
-  private:
-    std::string parent_, folder_;
-    static bool write(const std::string &path, const std::string &text) {
-        std::ofstream file(path);
-        file << text << std::flush;
-        return bool(file);
-    }
-};
-
 } // namespace
 
 Test(surroundings, an_unprivileged_user_with_what_there_is, .timeout = 60) {
@@ -139,12 +100,19 @@ Test(surroundings, without_user_namespaces_pages_are_small_and_the_server_says_w
     works(s);
 }
 
+// Before Linux 5.14. The other advices are known there: huge pages must still come.
 Test(surroundings, a_kernel_without_populate_write, .timeout = 60) {
+    NEEDS_SECCOMP();
+    refuse_populating(EINVAL);
     for (const char *const *backing : {kMemfd, kAuto}) {
-        Session plain(16 * MiB, backing);
-        OK(rows::put(plain.rows, 1, 100));
+        Session s(64 * MiB, backing);
+        works(s);
     }
-    forbid(SYS_madvise, EINVAL, 0); // every advice is refused as one that is not known
+}
+
+// Every advice is refused as one that is not known.
+Test(surroundings, a_kernel_that_takes_no_advice, .timeout = 60) {
+    forbid(SYS_madvise, EINVAL);
     Session s(64 * MiB, kMemfd);
     works(s);
 }

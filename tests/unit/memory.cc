@@ -63,6 +63,19 @@ Test(memory, cgroup_v2_limits_count_all_the_way_up) {
     cr_assert_gt(root.memory().room_bytes(), 400 * MiB);
 }
 
+Test(memory, a_limit_that_only_slows_down_counts_too) {
+    Root root;
+    root.write("/proc/self/cgroup", "0::/a\n")
+        .write("/proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n")
+        .write("/sys/fs/cgroup/a/memory.max", "4294967296\n")
+        .write("/sys/fs/cgroup/a/memory.high", "1073741824\n")
+        .write("/sys/fs/cgroup/a/memory.current", "536870912\n");
+    cr_assert_eq(root.memory().total_bytes(), GiB);
+    cr_assert_lt(root.memory().room_bytes(), 512 * MiB);
+    root.write("/sys/fs/cgroup/a/memory.high", "max\n");
+    cr_assert_eq(root.memory().total_bytes(), 4 * GiB);
+}
+
 Test(memory, cached_files_of_a_cgroup_are_room) {
     Root root;
     root.write("/proc/self/cgroup", "0::/a\n")
