@@ -69,8 +69,8 @@ capi = build_capi.make_ffi(include / "libcache.h", **linking).distutils_extensio
 # What makes modules that were built before stale: other declarations, or other versions of the symbols
 interface = [str(file) for file in (include / "libcache.h", include / "libcache.map") if file.exists()]
 capi.depends = interface
-rows = Extension("libcache._rows", sources=["src/rows.c", "src/ids.c", "src/columns.c", "src/gather.c", "src/gatherer.c",
-                                           "src/counts.c"],
+rows = Extension("libcache._rows", sources=["src/rows.c", "src/find.c", "src/ids.c", "src/columns.c", "src/gather.c",
+                                           "src/gatherer.c", "src/counts.c"],
                  depends=["src/rows.h", *interface],
                  define_macros=build_capi.numpy_macros(numpy.__version__),
                  extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Wno-cast-function-type", "-O2"],

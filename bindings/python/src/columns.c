@@ -77,7 +77,7 @@ static PyTypeObject HeldType = {
 
 // A new reference to what the arrays of a row must keep. *view is released then, if releasing it ended them.
 static PyObject *owner_of_row(Mapping *mapping, cache_view *view) {
-    if (view->reserved[5] == 0) { // in memory: the row stays as long as the mapping
+    if (!any_from_disk(view, 1)) { // in memory: the row stays as long as the mapping
         Py_INCREF(mapping);
         return (PyObject *)mapping;
     }

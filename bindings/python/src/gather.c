@@ -15,6 +15,7 @@ typedef struct {
     int64_t code;       // of a call that failed
     int64_t first_miss; // position, or -1
     int64_t misfit;     // position of the first row with another dtype or shape, or -1
+    int from_disk;      // 1: a row was
 } Outcome;
 
 // Columns of bytes and uint8, or bfloat16 and uint16, are the same to NumPy.
@@ -76,6 +77,7 @@ static void copy_rows(cache *handle, const Batch *batch, const int64_t *ids, siz
         outcome->code = cache_get_batch(handle, ids + from, count, views);
         if (outcome->code < 0) return;
         copy_block(batch, views, from, count, column, found, outcome);
+        outcome->from_disk |= any_from_disk(views, count);
         release(views, count);
     }
     outcome->code = 0;
@@ -98,12 +100,12 @@ int copy_whole_rows(cache *handle, const Batch *batches, uint32_t n_columns, con
 }
 
 // Describes the rows by the first one that is there, *hit, with room for its shape. 0, or -1 with an exception.
-static int batch_of_first_hit(cache *handle, const int64_t *ids, size_t n, uint32_t column, Batch *batch,
+static int batch_of_first_hit(Mapping *mapping, const int64_t *ids, size_t n, uint32_t column, Batch *batch,
                               int64_t *shape, const int64_t **hit) {
     for (size_t i = 0; i < n; i++) {
         cache_view view;
         cache_column first;
-        int rc = cache_get(handle, ids[i], &view);
+        int rc = find_row(mapping, ids[i], &view);
         if (rc == CACHE_ENOTFOUND && i + 1 < n) continue;
         const int found = rc == 0;
         if (found) rc = cache_view_column(&view, column, &first);
@@ -194,10 +196,10 @@ static PyObject *kind_text(uint32_t dtype, int ndim, const int64_t *shape) {
 }
 
 // made_for: the row that gave the batch its shape; NULL: out= did.
-static void raise_misfit(cache *handle, int64_t id, uint32_t column, const Batch *batch, const int64_t *made_for) {
+static void raise_misfit(Mapping *mapping, int64_t id, uint32_t column, const Batch *batch, const int64_t *made_for) {
     cache_view view;
     cache_column other;
-    int rc = cache_get(handle, id, &view);
+    int rc = find_row(mapping, id, &view);
     if (rc != 0) {
         raise_code(rc);
         return;
@@ -237,24 +239,25 @@ PyObject *gather(Mapping *mapping, PyObject *ids_object, uint32_t column, PyObje
     const int64_t *made_for = NULL;
     if (found_of(found_object, n, &found) != 0) goto end;
     if (own) {
-        if (batch_of_first_hit(mapping->handle, id, n, column, &batch, shape, &made_for) == 0)
+        if (batch_of_first_hit(mapping, id, n, column, &batch, shape, &made_for) == 0)
             out = (PyObject *)new_out(&batch, n);
     } else if (batch_of_out(out_object, n, &batch) == 0) {
         Py_INCREF(out = out_object);
     }
     if (out == NULL) goto end;
     Outcome outcome;
-    if (n * batch.row_bytes >= kReleaseBytes) {
+    if (mapping->wary > 0 || n * batch.row_bytes >= kReleaseBytes) {
         Py_BEGIN_ALLOW_THREADS copy_rows(mapping->handle, &batch, id, n, column, found, &outcome);
         Py_END_ALLOW_THREADS
     } else {
         copy_rows(mapping->handle, &batch, id, n, column, found, &outcome);
     }
+    note_reading(mapping, outcome.from_disk);
     PyObject *failed = out;
     if (outcome.code < 0) {
         raise_code(outcome.code);
     } else if (outcome.misfit >= 0) {
-        raise_misfit(mapping->handle, id[outcome.misfit], column, &batch, made_for);
+        raise_misfit(mapping, id[outcome.misfit], column, &batch, made_for);
     } else if (outcome.first_miss >= 0 && found == NULL) {
         cache_view view; // makes the sentence that names the row
         const int rc = cache_get(mapping->handle, id[outcome.first_miss], &view);

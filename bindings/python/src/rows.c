@@ -28,8 +28,10 @@ Mapping *mapping_new(cache *handle) {
     Mapping *const mapping = PyObject_New(Mapping, &MappingType);
     if (mapping == NULL)
         cache_close(handle);
-    else
+    else {
         mapping->handle = handle;
+        mapping->wary = 1; // nothing is known yet
+    }
     return mapping;
 }
 
@@ -137,7 +139,7 @@ static PyObject *get_row(Rows *self, PyObject *id_object, int quiet) {
     if (mapping == NULL) return NULL;
     cache_view view;
     PyObject *row = NULL;
-    const int rc = cache_get(mapping->handle, id, &view);
+    const int rc = find_row(mapping, id, &view);
     if (rc == 0) {
         row = row_of_view(mapping, &view);
         cache_view_release(&view);
@@ -222,7 +224,7 @@ static PyObject *rows_get_many(Rows *self, PyObject *ids_object) {
     PyObject *rows = NULL;
     if (mapping != NULL && views == NULL) PyErr_NoMemory();
     if (views != NULL) {
-        const int64_t rc = cache_get_batch(mapping->handle, PyArray_DATA(ids), (size_t)n, views);
+        const int64_t rc = find_rows(mapping, PyArray_DATA(ids), (size_t)n, views);
         rows = rc < 0 ? raise_code(rc) : rows_of_views(mapping, views, n);
         for (Py_ssize_t i = 0; rc >= 0 && i < n; i++)
             cache_view_release(&views[i]);
@@ -329,9 +331,10 @@ PyDoc_STRVAR(
     "as a uint8 array (bytes(array) copies it); bfloat16, which NumPy lacks, as uint16.\n\n"
     "    image, label = cache.get(7)              # (28, 28) uint8, () int64\n"
     "    row = cache.get(8) or read_the_source(8) # None on a miss\n\n"
-    "Makes no system call and does not wait. Raises Gone if the cache was destroyed, InvalidArgument for a number "
-    "that\n"
-    "is not in 0..2**63-1, and TypeError for what is no integer.");
+    "A row in memory takes no system call and no waiting; while rows come from disk they are read without the GIL.\n"
+    "Raises Gone if the cache was destroyed, InvalidArgument for a number that is not in 0..2**63-1, and TypeError "
+    "for\n"
+    "what is no integer.");
 PyDoc_STRVAR(
     get_many_text,
     "get_many($self, ids, /)\n--\n\n"
@@ -347,9 +350,9 @@ PyDoc_STRVAR(
     "found   a bool array of length n that is set to True where the row was there; out is left as it is elsewhere (a "
     "new\n"
     "        one is 0 there). None: a miss raises NotFound, after all other rows were copied\n\n"
-    "Every row must have the same dtype and shape: ValueError names one that has not. A copy that takes long releases "
-    "the\n"
-    "GIL. Raises Gone if the cache was destroyed.");
+    "Every row must have the same dtype and shape: ValueError names one that has not. A copy that takes long, and "
+    "reading\n"
+    "from disk, releases the GIL. Raises Gone if the cache was destroyed.");
 PyDoc_STRVAR(contains_text,
              "contains($self, ids, /)\n--\n\n"
              "A bool array that is True where the row is there. ids: integers >= 0, of length n; others raise "

@@ -21,10 +21,18 @@
 // cache_close() runs when the last of them is gone, so no array ever outlives the memory it shows.
 typedef struct {
     PyObject_HEAD cache *handle;
+    int wary; // so many reads more give the GIL up, since rows came from disk lately: find_row()
 } Mapping;
 
 extern PyTypeObject MappingType;
 Mapping *mapping_new(cache *handle); // takes the handle also when it fails
+
+// find.c
+// cache_get and cache_get_batch, without the GIL while rows come from disk.
+int find_row(Mapping *mapping, int64_t id, cache_view *view);
+int64_t find_rows(Mapping *mapping, const int64_t *ids, size_t n, cache_view *views);
+int any_from_disk(const cache_view *views, size_t n);
+void note_reading(Mapping *mapping, int from_disk); // after each read, with the GIL
 
 // columns.c
 int columns_init(void);
