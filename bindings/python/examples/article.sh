@@ -7,7 +7,15 @@
 # with the four files of MNIST (.gz or not) and CIFAR-10's binary version. CACHE_ADMIN names the program where it is not
 # on the PATH, PYTHON the interpreter, PORT another port than 50052.
 set -eu
-mnist=${1:?the folder of MNIST} cifar=${2:?the folder of CIFAR-10}
+case ${1:-} in
+    -h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
+    -*) echo "article.sh: there is no option $1" >&2 && exit 2 ;;
+esac
+[ $# -eq 2 ] || { echo 'usage: article.sh MNIST_FOLDER CIFAR_FOLDER' >&2 && exit 2; }
+mnist=$1 cifar=$2
+for folder in "$mnist" "$cifar"; do
+    [ -d "$folder" ] || { echo "article.sh: there is no folder $folder" >&2 && exit 2; }
+done
 admin=${CACHE_ADMIN:-cache_admin} python=${PYTHON:-/usr/bin/python3} port=${PORT:-50052}
 export LIBCACHE_PORT="$port"
 work=$(mktemp -d)

@@ -10,6 +10,11 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-/usr/bin/python3}
+case " $* " in
+    *' -h '* | *' --help '*)
+        sed -n '3,/^[^#]/s/^# \{0,1\}//p' "$0"
+        exec "$python" "$here/lenet_mnist.py" --help ;;
+esac
 if [ -z "${LIBCACHE_RANKS_IN:-}" ]; then
     LIBCACHE_RANKS_IN=$here exec "${CACHE_ADMIN:-cache_admin}" --run -- "$here/distributed.sh" "$@"
 fi

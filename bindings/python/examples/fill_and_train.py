@@ -1,11 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""fill_and_train.py DIRECTORY [EPOCHS [PROCESSES]]: reads a directory of files in a loop of epochs, as a trainer does,
-without a framework (libcache.torch does all of this for a PyTorch data set). A file comes from the cache, or on a miss
-from the disk and then into the cache, for the next epoch and for every other process that trains on the same files
-meanwhile: those that this one starts, and any other. The cache only ever helps: when it is full, dropped or away,
-training goes on.
+"""Reads a directory of files in a loop of epochs, as a trainer does, without a framework.
+
+    fill_and_train.py DIRECTORY [EPOCHS [PROCESSES]]
+
+(libcache.torch does all of this for a PyTorch data set.) A file comes from the cache, or on a miss from the disk and
+then into the cache, for the next epoch and for every other process that trains on the same files meanwhile: those that
+this one starts, and any other. The cache only ever helps: when it is full, dropped or away, training goes on.
 """
+import argparse
 import hashlib
 import multiprocessing
 import os
@@ -97,19 +100,32 @@ def train_epochs(files, epochs, process, processes):
         sys.stdout.flush()
 
 
-def main(directory, epochs="3", processes="1"):
-    files = sorted(Path(entry.path) for entry in os.scandir(directory) if entry.is_file())  # row i is the same for all
-    others = [multiprocessing.Process(target=train_epochs, args=(files, int(epochs), process, int(processes)))
-              for process in range(1, int(processes))]
+def number(text):
+    """Of epochs or processes: at least 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", metavar="DIRECTORY", help="each file in it is a row")
+    parser.add_argument("epochs", metavar="EPOCHS", nargs="?", type=number, default=3, help="3, unless given")
+    parser.add_argument("processes", metavar="PROCESSES", nargs="?", type=number, default=1, help="1, unless given")
+    options = parser.parse_args()
+    try:  # row i is the same for all
+        files = sorted(Path(entry.path) for entry in os.scandir(options.directory) if entry.is_file())
+    except OSError as error:
+        return f"the files of {options.directory} cannot be listed: {error.strerror}"
+    others = [multiprocessing.Process(target=train_epochs, args=(files, options.epochs, process, options.processes))
+              for process in range(1, options.processes)]
     for other in others:
         other.start()
-    train_epochs(files, int(epochs), 0, int(processes))
+    train_epochs(files, options.epochs, 0, options.processes)
     for other in others:
         other.join()
     return int(any(other.exitcode != 0 for other in others))
 
 
 if __name__ == "__main__":
-    if not 2 <= len(sys.argv) <= 4:
-        sys.exit(f"usage: {sys.argv[0]} DIRECTORY [EPOCHS [PROCESSES]]")
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

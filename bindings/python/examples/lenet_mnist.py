@@ -48,8 +48,9 @@ def main():
     options = training.parse_options(__doc__.splitlines()[0], training.default_data("mnist"), epochs=5)
     steps = transforms.Compose([transforms.Resize(32), transforms.ToTensor(),
                                 transforms.Normalize((0.1307,), (0.3081,))])
+    data = training.open_or_exit(lambda folder: [Mnist(folder, name, steps) for name in ("train", "t10k")], options.data)
     torch.manual_seed(options.seed)
-    training.train(options, lenet5(), Mnist(options.data, "train", steps), Mnist(options.data, "t10k", steps))
+    training.train(options, lenet5(), *data)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,16 @@
 The one line more than without a cache is marked.
 """
 import argparse
+import os
+import sys
 
-import mindspore.dataset as ds
-import mindspore.dataset.transforms as transforms
-import mindspore.dataset.vision as vision
-from mindspore import Model, dtype, nn, set_seed
+try:
+    import mindspore.dataset as ds
+    import mindspore.dataset.transforms as transforms
+    import mindspore.dataset.vision as vision
+    from mindspore import Model, dtype, nn, set_seed
+except ModuleNotFoundError as missing:
+    sys.exit(f"mindspore_lenet.py needs MindSpore ({missing}); tests/requirements-mindspore.txt tells which")
 
 import libcache.mindspore
 from libcache.dataset import DatasetCache
@@ -42,8 +47,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", help="with the files of MNIST")
     parser.add_argument("--session", type=int, required=True, help="from cache_admin -g")
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=1, help="times that each row is seen; 1, unless given")
     options = parser.parse_args()
+    if not os.path.isdir(options.folder):
+        parser.error(f"there is no folder {options.folder} with the files of MNIST")
     set_seed(1)
     cache = DatasetCache(session_id=options.session)
     network = LeNet5()

@@ -66,8 +66,9 @@ def main():
     options = training.parse_options(__doc__.splitlines()[0], training.default_data("cifar10-jpeg"), epochs=10)
     steps = transforms.Compose([transforms.ToTensor(),
                                 transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))])
+    data = training.open_or_exit(lambda folder: open_data(folder, steps), options.data)
     torch.manual_seed(options.seed)
-    training.train(options, Augmented(resnet50()), *open_data(options.data, steps))
+    training.train(options, Augmented(resnet50()), *data)
 
 
 if __name__ == "__main__":

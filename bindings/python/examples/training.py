@@ -20,12 +20,32 @@ def parse_options(about, data, epochs):
     parser.add_argument("--cache", action=argparse.BooleanOptionalAction, default=True,
                         help="read each row from its source once; the session is $SESSION_ID, else the user's own")
     parser.add_argument("--data", type=Path, default=data, help="folder of the data set")
-    parser.add_argument("--epochs", type=int, default=epochs, help="times that each row is seen")
-    parser.add_argument("--batch", type=int, default=64, help="rows per step and rank")
-    parser.add_argument("--workers", type=int, default=0, help="loader workers per rank")
-    parser.add_argument("--rows", type=int, default=0, help="train with the first rows only; 0: all")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same losses")
+    parser.add_argument("--epochs", type=at_least(1), default=epochs, help="times that each row is seen")
+    parser.add_argument("--batch", type=at_least(1), default=64, help="rows per step and rank")
+    parser.add_argument("--workers", type=at_least(0), default=0, help="loader workers per rank")
+    parser.add_argument("--rows", type=at_least(0), default=0, help="train with the first rows only; 0: all")
+    parser.add_argument("--seed", type=at_least(0), default=1, help="the same seed gives the same losses")
+    if os.environ.get("RANK", "0") != "0":
+        parser.error = lambda message: sys.exit(2)  # the first rank says it
     return parser.parse_args()
+
+
+def at_least(least):
+    """A type of add_argument()."""
+    def number(text):
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return int(text)
+    return number
+
+
+def open_or_exit(open_data, folder, otherwise="--data names another folder"):
+    """What open_data(folder) gives; without the files, a sentence of the first rank instead of a traceback."""
+    try:
+        return open_data(folder)
+    except (OSError, ValueError) as error:
+        sentence = f"{Path(sys.argv[0]).name}: the data set in {folder} cannot be read ({error}); {otherwise}"
+        sys.exit(sentence if os.environ.get("RANK", "0") == "0" else 1)
 
 
 def default_data(name):

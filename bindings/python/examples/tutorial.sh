@@ -6,7 +6,13 @@
 #
 # with CIFAR-10's binary version. CACHE_ADMIN, PYTHON and PORT as for article.sh.
 set -eu
-cifar=${1:?the folder of CIFAR-10}
+case ${1:-} in
+    -h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
+    -*) echo "tutorial.sh: there is no option $1" >&2 && exit 2 ;;
+esac
+[ $# -eq 1 ] || { echo 'usage: tutorial.sh CIFAR_FOLDER' >&2 && exit 2; }
+cifar=$1
+[ -d "$cifar" ] || { echo "tutorial.sh: there is no folder $cifar" >&2 && exit 2; }
 python=${PYTHON:-/usr/bin/python3} port=${PORT:-50052}
 export LIBCACHE_PORT="$port"
 here=$(cd "$(dirname "$0")" && pwd)

@@ -23,7 +23,7 @@ from torchvision import transforms
 
 import libcache
 from libcache.torch import CachedDataset, CachedLoader, collate
-from measure import Report, in_turns
+from measure import Report, count, in_turns, need_server, parse_options
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
 import lenet_mnist as lenet  # noqa: E402
@@ -73,6 +73,12 @@ def measure_loading(report, options):
                    "s", "-")
 
 
+def opened(name, open_data):
+    """A data set of the test data."""
+    return lenet.training.open_or_exit(open_data, lenet.training.default_data(name),
+                                       f"LIBCACHE_TEST_DATA names the folder with {name} in it")
+
+
 def lenet_epochs(source, session, epochs):
     """Seconds of each epoch, loading included."""
     torch.manual_seed(1)
@@ -91,7 +97,7 @@ def lenet_epochs(source, session, epochs):
 def measure_lenet(report, options):
     steps = transforms.Compose([transforms.Resize(32), transforms.ToTensor(),
                                 transforms.Normalize((0.1307,), (0.3081,))])
-    source = lenet.Mnist(lenet.training.default_data("mnist"), "train", steps)
+    source = opened("mnist", lambda folder: lenet.Mnist(folder, "train", steps))
     if options.rows < len(source):
         source = Subset(source, range(options.rows))
     lenet_epochs(Subset(source, range(256)), None, 1)  # what PyTorch does once, at its first steps
@@ -106,8 +112,8 @@ def measure_lenet(report, options):
 
 
 def measure_jpeg(report, options):
-    folder = lenet.training.default_data("cifar10-jpeg") / "train"
-    source = torchvision.datasets.ImageFolder(str(folder), transforms.ToTensor())
+    source = opened("cifar10-jpeg", lambda folder: torchvision.datasets.ImageFolder(str(folder / "train"),
+                                                                                    transforms.ToTensor()))
     epoch(DataLoader(source, 64))  # the files into the page cache
     seconds = {name: [] for name in ("floor", "first", "default", "collate", "loader")}
     for _ in range(_JPEG_TIMES * options.repetitions):
@@ -154,14 +160,15 @@ def main():
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--plan", action="store_true", help="tell what would run, and for how long, and end")
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS), help="parts")
-    parser.add_argument("--repetitions", type=int, default=5, help="of each part; at least 5 for a published page")
-    parser.add_argument("--epochs", type=int, default=5, help="of P4")
-    parser.add_argument("--rows", type=int, default=_MNIST, help="of P3 and P4; fewer, to see that all of it runs")
+    parser.add_argument("--repetitions", type=count, default=5, help="of each part; at least 5 for a published page")
+    parser.add_argument("--epochs", type=count, default=5, help="of P4")
+    parser.add_argument("--rows", type=count, default=_MNIST, help="of P3 and P4; fewer, to see that all of it runs")
     parser.add_argument("--json", help="file for all repetitions")
-    options = parser.parse_args()
+    options = parse_options(parser)
     if options.plan:
         print_plan(options)
         return
+    need_server()
     report = Report()
     for name in options.only:
         PARTS[name][0](report, options)

@@ -2,14 +2,41 @@
 """Timing that the measurements of this folder share: what is compared runs in turns, repetition by repetition, so that
 a machine that slows down slows all of them. Medians and spread are printed as the rows of a Markdown table, and every
 repetition kept as JSON."""
+import argparse
 import json
 import operator
+import os
 import platform
 import statistics
 import sys
 import time
 
+import libcache
+
 _MET = {"<=": operator.le, ">=": operator.ge}
+
+
+def parse_options(parser):
+    """parse_args, and what would end a measurement when all of it is done: no folder for --json."""
+    options = parser.parse_args()
+    if options.json and not os.access(os.path.dirname(options.json) or ".", os.W_OK):
+        parser.error(f"no file can be written in the folder of --json {options.json}")
+    return options
+
+
+def count(text):
+    """A type of add_argument(): 1, 2, ..."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def need_server():
+    """Ends with a sentence where no server runs."""
+    try:
+        libcache.Client().server_info()
+    except libcache.Error as error:
+        sys.exit(f"{error} (or let `cache_admin --run -- python3 {sys.argv[0]}` start one for this time)")
 
 
 def in_turns(repetitions, **bodies):

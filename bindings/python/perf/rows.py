@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 import libcache
-from measure import Report, in_turns
+from measure import Report, count, in_turns, need_server, parse_options
 
 BATCH = 64
 
@@ -79,9 +79,10 @@ def measure_gather(report, name, cache, array, repetitions):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=11)
+    parser.add_argument("--repetitions", type=count, default=11, help="of each; 11, unless given")
     parser.add_argument("--json", help="file for all repetitions")
-    options = parser.parse_args()
+    options = parse_options(parser)
+    need_server()
     report = Report()
     session = libcache.Client().create_session()
     cache, array, packed = fill(session, 1, 60_000, (28, 28))

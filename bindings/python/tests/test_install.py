@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from conftest import BUILD, ROOT
+from readme import block
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -37,20 +38,22 @@ def run(*words, **environment):
     return done.stdout
 
 
-def test_pip_installs_it_against_an_installed_libcache(server, prefix, tmp_path):
+def test_pip_installs_it_as_the_readme_says(server, prefix, tmp_path):
     for module in ("venv", "ensurepip", "setuptools", "wheel"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"no Python module {module} (python3-venv, python3-wheel)")
-    source = shutil.copytree(PACKAGE, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    (command,) = re.findall(r"^pip install .*", block("make python"), re.M)
+    shutil.copytree(PACKAGE, tmp_path / "bindings" / "python", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "venv")
-    python = tmp_path / "venv" / "bin" / "python"
-    # without build isolation nothing is fetched: cffi, numpy and setuptools are the system's
-    run(python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", source,
-        LIBCACHE_PREFIX=str(prefix))
-    said = run(python, "-c", "import libcache; session = libcache.Client().create_session(); cache = session.open(1); "
-               "cache.put(1, b'here'); print(bytes(cache[1][0]), libcache.__file__); session.destroy()")
+    programs = tmp_path / "venv" / "bin"
+    # without build isolation (0 is what pip takes for that) nothing is fetched: cffi, numpy, setuptools are the system's
+    run("sh", "-ec", f"cd '{tmp_path}'; {command}", LIBCACHE_PREFIX=str(prefix), PIP_NO_BUILD_ISOLATION="0",
+        PIP_NO_DEPS="1", PIP_NO_INDEX="1", PATH=f"{programs}:{os.environ['PATH']}")
+    said = run(programs / "python", "-c", "import libcache; session = libcache.Client().create_session(); "
+               "cache = session.open(1); cache.put(1, b'here'); print(bytes(cache[1][0]), libcache.__file__); "
+               "session.destroy()")
     assert said.startswith("b'here' " + str(tmp_path / "venv"))
-    assert "Name: libcache-shm" in run(python, "-m", "pip", "show", "libcache-shm")
+    assert "Name: libcache-shm" in run(programs / "python", "-m", "pip", "show", "libcache-shm")
 
 
 def test_the_sources_know_both_generations_of_numpy():

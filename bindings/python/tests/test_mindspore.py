@@ -12,9 +12,11 @@ import mindspore  # noqa: E402
 import mindspore.dataset.transforms as transforms  # noqa: E402
 import mindspore.dataset.vision as vision  # noqa: E402
 
+import libcache  # noqa: E402
 import libcache.dataset as ds  # noqa: E402
 from dataset_files import cifar10, cifar10_row, mnist, mnist_row, numbered_records, pictures  # noqa: E402
 from libcache.mindspore import cached  # noqa: E402
+from readme import block, run_python  # noqa: E402
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "mindspore_lenet.py"
 
@@ -48,6 +50,14 @@ def test_a_source(another, digits):
         assert [int(row["label"]) for row in found] == [i % 10 for i in range(40)]
         assert found[0]["image"].shape == (28, 28, 1) and found[0]["label"].dtype == np.uint32
     assert (cache.get_stat().num_mem_cached, cache.get_stat().misses) == (40, 40)
+
+
+def test_the_line_of_the_readme(another, digits, monkeypatch):
+    monkeypatch.chdir(Path(digits).parent)
+    monkeypatch.setattr(ms.GeneratorDataset, "map", lambda self, dots: self)  # which are not MindSpore's
+    data = run_python(block("data = libcache.mindspore.cached"), libcache=libcache, mindspore=mindspore,
+                      cache=another())["data"]
+    assert [len(row["label"]) for row in rows(data)] == [32, 8]
 
 
 def test_sampler_shards_and_shuffle_come_after_the_cache(another, digits):

@@ -112,6 +112,14 @@ def test_errors_of_the_source_are_raised_at_their_batch(tmp_path, session, worke
         assert failed == 3 and seen == [4, 5, *range(8, 20)]
 
 
+def test_an_epoch_of_hits_starts_no_worker(source, session):
+    loader = CachedLoader(CachedDataset(source, session), 4, num_workers=2)
+    for first in (True, False):
+        workers = {worker for _ in loader for worker in children()}
+        assert bool(workers) == first
+        wait_until(lambda: not children(), "end of the workers")
+
+
 def test_leaving_an_epoch_early(source, session):
     cached = CachedDataset(source, session)
     loader = CachedLoader(cached, 4, num_workers=2)
