@@ -37,8 +37,9 @@ all: $(BIN)/cache_server $(BIN)/cache_admin $(BIN)/dataset-cache $(LIB)/libcache
 .PHONY: all
 
 # ---- what ships --------------------------------------------------------------------------------------------------------
-# Tests, and what reads options, need not be fast: optimising their templates would take most of a build's time.
-$(OBJ)/tests/% $(OBJ)/core/server/options.o $(OBJ)/perf/peers/main.o $(OBJ)/perf/scaling/main.o: \
+# Tests, and what reads options or prints, need not be fast: optimising their templates would take most of a build's time.
+$(OBJ)/tests/% $(OBJ)/pause/% $(BUILD)/other_major/% $(OBJ)/capi/admin/% $(OBJ)/core/server/options.o \
+  $(addprefix $(OBJ)/perf/,cache_perf/json.o peers/main.o scaling/main.o): \
   OPT = $(if $(filter address,$(SAN)),-O0,-O1) -g1
 $(OBJ)/%.o: %.cc
 	@mkdir -p $(@D)
@@ -121,6 +122,7 @@ help:
 	@echo 'make bench    benchmarks beside their floors and LMDB; make bench-syscalls: system calls per row'
 	@echo 'make bench-results: perf/RESULTS.md: targets, libcache beside LMDB, Redis, ..., more and more of everything;'
 	@echo '              bench-peers, bench-scaling: parts of it; RESULTS_FLAGS=--plan tells how long it takes'
+	@echo 'make bench-python: the Python package and PyTorch, with and without a cache'
 	@echo 'make crash    kills everybody at random for DURATION (60) seconds; make soak: an hour of work, nothing may grow'
 	@echo 'make lint     clang-format, clang-tidy, cppcheck, shellcheck'
 	@echo 'make test-asan, make test-tsan: the tests under one sanitizer; SAN=address or SAN=thread builds anything so'

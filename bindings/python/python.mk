@@ -29,6 +29,14 @@ $(PYTHON_STAMP): $(python_sources) capi/libcache.h capi/libcache.map $(LIB)/libc
 	  >$(abspath $(PYTHON_BUILD))/build.log 2>&1 || { cat $(abspath $(PYTHON_BUILD))/build.log >&2; exit 1; }; }
 	@touch $@
 
+# P1 to P5, on a quiet machine: some 12 minutes; prints Markdown.
+.PHONY: bench-python
+run_python = PYTHONPATH=$(abspath $(PYTHON_BUILD)) $(BIN)/cache_admin --run -- $(PYTHON) bindings/python/perf
+bench-python: deps deps-torch
+	@$(MAKE) --no-print-directory -s all python
+	@$(run_python)/rows.py
+	@$(run_python)/loading.py
+
 # With MindSpore itself, which is 1 GB and wants a NumPy of its own: in a virtual environment that is made once per user.
 .PHONY: test-mindspore
 MINDSPORE_VENV ?= $(HOME)/.cache/libcache/mindspore
