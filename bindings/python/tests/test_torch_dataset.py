@@ -228,6 +228,21 @@ def test_another_source_is_another_cache(tmp_path, session):
         CachedDataset(Counted(5, log, 1), mine)
 
 
+def test_an_id_that_another_data_set_has_is_left_to_it(tmp_path, session):
+    """32 bits of the fingerprint name the cache: of two that agree in them the later one takes the next id."""
+    source = Counted(3, str(tmp_path / "reads"))
+    mine = CachedDataset(source, session).cache.cache_id
+    other = session.client.create_session()
+    try:
+        other.open(mine, tag="another data set").put(0, b"its row")
+        cached = CachedDataset(source, other)
+        assert [float(cached[i][0][0, 0]) for i in range(3)] == [0, 1, 2]
+        assert cached.cache.cache_id == (mine + 1) % 2**32
+        assert sorted(stats.rows_in_memory for stats in other.caches()) == [1, 3]
+    finally:
+        other.destroy()
+
+
 @pytest.mark.parametrize("key", ["图像数据集" * 40, "x" * 300, "ab" + "🎲" * 100, "\udc80\0" * 9, "中文"],
                          ids=["Chinese", "ASCII", "dice", "no UTF-8", "short"])
 def test_a_label_in_any_script_is_kept_as_far_as_it_goes(session, key):
