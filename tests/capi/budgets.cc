@@ -155,6 +155,7 @@ Test(budgets, zero_is_what_the_others_leave, .timeout = 60) {
 
 // On both backings, also where the limit is no multiple of a huge page or of a chunk.
 Test(budgets, a_full_cache_has_no_more_pages_than_its_limit, .timeout = 60) {
+    NEEDS_MADVISE("pages that the server makes");
     for (const char *backing : {"memfd", "auto"}) {
         const char *const arguments[] = {"--backing", backing, nullptr};
         Session s(2 * MiB, arguments);

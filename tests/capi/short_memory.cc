@@ -88,6 +88,7 @@ class Neighbour {
 };
 
 void shrinks_and_grows(const char *const *backing) {
+    NEEDS_MADVISE("pages that the server makes");
     MemoryGroup group;
     if (!group.enter(512 * MiB)) SKIP("no memory control group can be made here");
     Session s(2 * MiB, backing);
@@ -143,6 +144,7 @@ Test(short_memory, a_control_group_that_shrinks_is_respected_on_what_there_is, .
 
 // What writers are lent ahead goes to a neighbour who needs it, at once: they need not have been idle for it.
 Test(short_memory, unused_stock_is_given_back_and_the_rest_is_refused, .timeout = 120) {
+    NEEDS_MADVISE("pages that the server makes");
     if (kSanitized) SKIP("a small control group: the sanitizer's own memory counts there");
     MemoryGroup group;
     if (!group.enter(512 * MiB)) SKIP("no memory control group can be made here");
