@@ -3,10 +3,10 @@
 // and several transfers at once, and publishes a stub for each when its bytes are written (PROTOCOL "Spilled row").
 // There is no thread: what is done is taken note of by later calls, by flush() and at the end. Any thread may call; the
 // mutex is private to the process. Rows are copied into staging buffers without it (a stream's with it: their order is
-// that of the calls), and nobody holds it while he waits for the broker: who waits for a row that is being written
-// waits for the disk alone. It is held while all buffers are being written. Who only asks whether a row is under way
-// must not wait for that either: the ids have a mutex of their own, which is held for a look-up or a change alone, and
-// taken last.
+// that of the calls), and nobody holds it while he waits for the broker, but for the builder of a stream whose row is
+// larger than a buffer and needs an index level. It is held while all buffers are being written. Who only asks whether
+// a row is under way must not wait for that either: the ids have a mutex of their own, which is held for a look-up or a
+// change alone, and taken last.
 #pragma once
 
 #include "core/common/error.h"
