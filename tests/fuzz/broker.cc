@@ -25,6 +25,7 @@ using wire::Type;
 
 constexpr int kConnections = 3;
 constexpr int64_t kTimeoutNs = 20'000'000'000;
+constexpr int kAnswerMs = 100; // an answer takes some 50 us; longer, and it is not waited for
 
 // What replies have told: requests that name real things go further.
 struct Known {
@@ -50,17 +51,22 @@ class Talk {
   private:
     const std::string &path_;
     Input &input_;
-    Fd sockets_[kConnections];
+    Fd sockets_[kConnections], honest_;
     Known known_;
 
     void send(Fd &socket, const void *data, size_t bytes) {
         if (::send(socket.get(), data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN) socket.reset();
     }
 
-    wire::Message message(Type type) {
+    wire::Message greeting() const {
         wire::Message m{};
         m.header.magic = wire::kMagic;
         m.header.version_major = CACHE_VERSION_MAJOR;
+        m.header.type = static_cast<uint32_t>(Type::Hello);
+        return m;
+    }
+    wire::Message message(Type type) {
+        wire::Message m = greeting();
         m.header.type = static_cast<uint32_t>(type);
         m.header.number = input_.byte() % 4;
         m.header.generation = known_.generation;
@@ -124,17 +130,31 @@ class Talk {
         close(null);
     }
 
-    // What has come by now; the first answer is waited for. Descriptors are closed.
+    // What has come once a question of an honest connection, put later, is answered: the broker takes them in order.
+    // Descriptors are closed.
     void read_replies(Fd &socket) {
-        for (int patience = 5;; patience = 0) {
-            pollfd entry{socket.get(), POLLIN, 0};
-            if (poll(&entry, 1, patience) != 1) return;
+        pollfd entry{socket.get(), POLLIN, 0};
+        if (poll(&entry, 1, 0) == 0) honest_question();
+        while (poll(&entry, 1, 0) == 1) {
             wire::Message m;
             Fd fd[2];
             int n_fds = 2;
             if (receive_packet(socket.get(), &m, sizeof m, fd, &n_fds) != Io::Done) return socket.reset();
             learn(m);
         }
+    }
+
+    // A greeting, which may be said again. Not answered by a server that was told to stop.
+    void honest_question() {
+        if (!honest_) honest_ = connect_unix(path_, kTimeoutNs);
+        const wire::Message hello = greeting();
+        if (!honest_ || ::send(honest_.get(), &hello, sizeof hello, MSG_NOSIGNAL) < 0) return honest_.reset();
+        pollfd entry{honest_.get(), POLLIN, 0};
+        wire::Message m;
+        Fd fd[2];
+        int n_fds = 2;
+        if (poll(&entry, 1, kAnswerMs) != 1 || receive_packet(honest_.get(), &m, sizeof m, fd, &n_fds) != Io::Done)
+            honest_.reset();
     }
 
     void learn(const wire::Message &m) {

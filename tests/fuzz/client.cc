@@ -21,7 +21,7 @@ using namespace libcache;
 using fuzz::Image;
 using fuzz::Input;
 
-constexpr int64_t kTimeoutMs = 20; // a call that hears nothing takes so long
+constexpr int64_t kTimeoutMs = 10; // a call that hears nothing takes so long
 
 // Runs on the peer's thread alone.
 class Liar {

@@ -132,6 +132,21 @@ Fd Image::copy() const {
     return file;
 }
 
+void Image::restore(int copy, char *base) const {
+    const auto empty = [&](uint64_t from, uint64_t to) {
+        if (from < to && fallocate(copy, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
+                                   static_cast<off_t>(to - from)) != 0)
+            test_die("fallocate of an image: %s", strerror(errno));
+    };
+    uint64_t at = 0;
+    for (const Page &page : pages_) {
+        empty(at, page.offset);
+        memcpy(base + page.offset, page.bytes, sizeof page.bytes);
+        at = page.offset + sizeof page.bytes;
+    }
+    empty(at, file_bytes_);
+}
+
 void Image::damage(char *base, Input &input) const {
     const uint8_t how = input.byte() % 5;
     const auto place = input.number<uint16_t>();

@@ -17,7 +17,8 @@ class Image {
   public:
     static const Image &get(); // made by a real broker at the first call
 
-    libcache::Fd copy() const; // an undamaged one
+    libcache::Fd copy() const;                // an undamaged one
+    void restore(int copy, char *base) const; // makes a copy undamaged again; `base` as for damage()
     const libcache::RegionHeader &header() const { return *reinterpret_cast<const libcache::RegionHeader *>(head_); }
     uint64_t epoch() const { return epoch_; } // of slot 0
     const std::vector<int64_t> &ids() const { return ids_; }
