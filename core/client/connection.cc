@@ -165,7 +165,8 @@ int Connection::greet(int64_t deadline, bool *again) {
     fill_header(message, wire::Type::Hello, 0, 0);
     fill_hello(message.u.hello);
     if (int rc = send(message); rc != 0) return *again = rc == CACHE_ESERVER, rc;
-    for (Fd fds[2];;) {
+    Fd fds[2];
+    do { // a server that always has something else to say does not hold us either
         if (int rc = receive(&message, fds, deadline); rc != 0) return *again = rc == CACHE_ESERVER, rc;
         if (message.header.status != 0) return refused(message);
         generation_.store(message.header.generation, std::memory_order_relaxed);
@@ -176,7 +177,8 @@ int Connection::greet(int64_t deadline, bool *again) {
         message.u.prove = {fds[0] && keep_witness(fds[0]), 0};
         fds[0].reset();
         if (int rc = send(message, true); rc != 0) return *again = rc == CACHE_ESERVER, rc;
-    }
+    } while (now_ns() < deadline);
+    return no_answer();
 }
 
 // The server learns by a lease on this file when nobody maps it any more. A forked child is another client.
@@ -259,7 +261,7 @@ int Connection::request(wire::Message &message, int64_t timeout_ns, Fd *fds) {
 
 int Connection::await_reply(wire::Message &message, Fd *fds, int64_t deadline) {
     wire::Message reply;
-    for (;;) {
+    do {
         if (int rc = receive(&reply, fds, deadline); rc != 0) return rc;
         if (is(reply, wire::Type::Resume)) {
             if (reply.header.generation == message.header.generation) continue;
@@ -274,13 +276,15 @@ int Connection::await_reply(wire::Message &message, Fd *fds, int64_t deadline) {
         if (reply.header.number != message.header.number || reply.header.type != message.header.type) continue;
         message = reply;
         return reply.header.status == 0 ? 0 : refused(reply);
-    }
+    } while (now_ns() < deadline); // also where other messages keep coming
+    return no_answer();
 }
 
-// Takes what came without being asked for: RESUME of newer brokers, late replies. Under request_mutex_.
+// Takes what came without being asked for: RESUME of newer brokers, late replies; no more than a socket holds, whoever
+// fills it. Under request_mutex_.
 void Connection::drain() {
     wire::Message message;
-    for (;;) {
+    for (int i = 0; i < 256; i++) {
         switch (receive_packet(socket_.get(), &message, sizeof message, nullptr, nullptr, nullptr, false)) {
         case Io::Done:
             if (message.header.magic == wire::kMagic && is(message, wire::Type::Resume))
@@ -318,11 +322,12 @@ int Connection::wait_closed(int64_t timeout_ns) {
     std::lock_guard lock(request_mutex_);
     const int64_t deadline = now_ns() + timeout_ns;
     wire::Message message;
-    for (;;) {
+    do {
         const int rc = receive(&message, nullptr, deadline);
         if (rc == CACHE_ESERVER) return 0;
         if (rc != 0) return rc;
-    }
+    } while (now_ns() < deadline);
+    return no_answer();
 }
 
 } // namespace libcache
