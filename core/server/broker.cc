@@ -184,8 +184,10 @@ void Broker::loop() {
         epoll_event events[64];
         const int n = epoll_wait(epoll_.get(), events, 64, timeout_ms);
         if (n < 0 && errno != EINTR) log_line(LogLevel::Error, "epoll_wait failed: %s", strerror(errno));
-        for (int i = 0; i < n && !ending_; ++i)
+        for (int i = 0; i < n && !ending_; ++i) {
             handle_event(events[i].data.u64);
+            hang_up_on_the_deaf();
+        }
         const int64_t now = now_ns();
         if (now >= next_tick_ns) {
             caches_->tick();
@@ -193,6 +195,7 @@ void Broker::loop() {
             next_tick_ns = now + int64_t{kRestlessMs} * 1'000'000;
         }
         if (now >= next_check_ns_) housekeeping();
+        hang_up_on_the_deaf();
     }
 }
 

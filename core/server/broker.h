@@ -56,8 +56,9 @@ class Broker {
     Fd tcp_, epoll_, signals_;
     std::map<uint64_t, Connection> connections_;
     std::vector<WaitingOpen> waiting_opens_, waiting_spills_;
-    std::vector<wire::Entry> destroyed_;                             // of the listing under way
-    std::vector<uint64_t> keeper_old_listeners_;                     // that the keeper still holds
+    std::vector<uint64_t> deaf_;                 // connections to hang up on once what is being done is done
+    std::vector<wire::Entry> destroyed_;         // of the listing under way
+    std::vector<uint64_t> keeper_old_listeners_; // that the keeper still holds
     std::optional<std::pair<uint64_t, wire::Message>> stop_request_; // connection, what it asked
     uint64_t generation_ = 0, max_fds_ = 0;
     int64_t messages_ = 0;
@@ -102,6 +103,7 @@ class Broker {
     void fill_welcome(const Connection &connection, wire::Message *message) const;
     void close_socket(Connection &connection);
     void hang_up(uint64_t conn_id);
+    void hang_up_on_the_deaf();
     void process_died(uint64_t conn_id);
     void drop(uint64_t conn_id);
     bool has_slots(uint64_t conn_id) const;

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -258,6 +259,13 @@ void Broker::hang_up(uint64_t conn_id) {
         if (region->state() != CacheRegion::State::Dying) region->hung_up(conn_id);
     caches_->note_closed(conn_id, 0);
     if ((!connection.pidfd && !connection.witness) || !has_slots(conn_id)) drop(conn_id);
+}
+
+// Who could not be told of what another's request, or a job, brought about: after it, since that may be on its way for
+// the very connection, or going through the caches whose connections these are.
+void Broker::hang_up_on_the_deaf() {
+    for (uint64_t id : std::exchange(deaf_, {}))
+        if (const auto at = connections_.find(id); at != connections_.end() && at->second.socket) hang_up(id);
 }
 
 void Broker::process_died(uint64_t conn_id) {

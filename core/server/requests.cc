@@ -224,7 +224,7 @@ void Broker::cache_made(CacheRegion &region, int result) {
         const bool sent = result == 0
                               ? reply_opened(at->second, w.request, region)
                               : reply(at->second, w.request, &answer, full_of(cause, fail(result, "%s", text.c_str())));
-        if (!sent) hang_up(w.conn_id);
+        if (!sent) deaf_.push_back(w.conn_id);
     }
 }
 
@@ -280,7 +280,7 @@ void Broker::lend_spill_again(uint64_t region_id) {
     for (const WaitingOpen &w : waiting) {
         const auto at = connections_.find(w.conn_id);
         if (at == connections_.end() || !at->second.socket) continue;
-        if (!lend_spill(at->second, w.request)) hang_up(w.conn_id);
+        if (!lend_spill(at->second, w.request)) deaf_.push_back(w.conn_id);
     }
 }
 
