@@ -20,7 +20,12 @@ namespace {
 struct Run {
     ExtentWord word;
     uint32_t used;
+    bool counted = false; // SEALED, and its rows were looked at: `live` of them are found by the index
+    uint64_t live = 0, entries = 0;
 };
+using Heads = std::map<uint64_t, Run>; // by chunk
+
+constexpr uint32_t kKnownFlags = kRegionHuge | kRegionBuild | kRegionSpill;
 
 class Checker {
   public:
@@ -34,7 +39,9 @@ class Checker {
 
     bool run() {
         check_header();
+        check_slots();
         check_extents();
+        check_tables();
         check_rows();
         check_spill();
         check_index();
@@ -48,7 +55,8 @@ class Checker {
     const bool live_;
     Index index_;
     Layouts layouts_;
-    std::map<uint64_t, Run> heads_; // by chunk
+    Heads heads_;
+    Heads heads_now_; // of a live region: looked at once more
     uint64_t live_rows_ = 0;
     std::map<uint64_t, std::pair<uint64_t, int64_t>> spilled_; // place in the file -> its end, row id
     bool ok_ = true;
@@ -65,11 +73,83 @@ class Checker {
     }
     static unsigned long long big(uint64_t n) { return n; }
 
-    void check_header() {
+    // What was written once, before anybody else had the region.
+    void check_constants() {
+        const RegionHeader &h = header_;
         const Geometry &g = map_.geometry();
-        if (header_.region_bytes != g.region_bytes || header_.chunks != g.chunks ||
-            header_.data_offset != g.data_offset)
-            wrong("header: the geometry was changed");
+        const Geometry said{h.region_bytes, h.slots_offset, h.slots,        h.table_offset,  h.chunks,
+                            h.data_offset,  h.huge_chunks,  h.spill_offset, h.spill_segments};
+        const uint64_t magic = h.magic.load(std::memory_order_relaxed);
+        if (magic != kRegionMagic || h.version != kFormatVersion || h.stamp != kLayoutStamp)
+            wrong("header: magic %016llx, version %u, stamp %016llx are not those of a region", big(magic), h.version,
+                  big(h.stamp));
+        if (!(said == g)) wrong("header: the geometry was changed");
+        // Asked for on huge pages, a limit below one of them makes a region without any.
+        if (!(Geometry::for_limit(h.limit_bytes, false, g.spill_segments) == g) &&
+            !(Geometry::for_limit(h.limit_bytes, true, g.spill_segments) == g))
+            wrong("header: a limit of %llu bytes makes another region than this", big(h.limit_bytes));
+        if ((h.flags & ~kKnownFlags) != 0 || ((h.flags & kRegionHuge) != 0) != (g.huge_chunks != 0) ||
+            ((h.flags & kRegionSpill) != 0) != (g.spill_segments != 0))
+            wrong("header: flags 0x%x do not go with its %llu huge chunks and %llu spill segments", h.flags,
+                  big(g.huge_chunks), big(g.spill_segments));
+    }
+
+    // Who may append, and the state of the whole.
+    void check_states() {
+        const uint64_t state = header_.state.load(std::memory_order_acquire);
+        if (state != uint64_t(CacheState::Live) && state != uint64_t(CacheState::Dying))
+            wrong("header: state %llu", big(state));
+        const uint64_t built = header_.built.load(std::memory_order_acquire);
+        const uint64_t builder = header_.builder.load(std::memory_order_acquire);
+        const uint64_t next = header_.next.load(std::memory_order_acquire);
+        const bool stream = (header_.flags & kRegionBuild) != 0;
+        if (built > 1 || (!stream && (built | builder | next) != 0))
+            wrong("stream: built %llu, builder %llx, next id %llu in a cache %s", big(built), big(builder), big(next),
+                  stream ? "that is built" : "whose rows are put");
+        if (builder != 0 && !is_lent_to(Builder::unpack(builder).slot))
+            wrong("stream: its builder is slot %u, which is not active", Builder::unpack(builder).slot);
+    }
+
+    uint64_t slots_top() const {
+        return std::min(header_.slots_top.load(std::memory_order_acquire), map_.geometry().slots);
+    }
+
+    // Something may be lent to this slot. When live also one that is being recovered.
+    bool is_lent_to(uint32_t slot) const {
+        if (slot >= slots_top()) return false;
+        const SlotWord owner = SlotWord::unpack(map_.slot(slot)->owner.load(std::memory_order_acquire));
+        return owner.state == SlotState::Active || (live_ && owner.state == SlotState::Dead);
+    }
+
+    void check_ring(uint32_t slot, const char *name, const TokenRing &ring) {
+        // In this order: of a ring in use `head` is the later one, and never seems to be behind
+        const uint64_t tail = ring.tail.load(std::memory_order_acquire);
+        const uint64_t head = ring.head.load(std::memory_order_acquire);
+        if (head - tail > kRingTokens)
+            wrong("slot %u: its ring of %s tells of %llu written and %llu taken tokens", slot, name, big(head),
+                  big(tail));
+    }
+
+    void check_slots() {
+        std::map<uint64_t, uint32_t> connections;
+        for (uint32_t i = 0; i < slots_top(); i++) {
+            const Slot &slot = *map_.slot(i);
+            const SlotWord owner = SlotWord::unpack(slot.owner.load(std::memory_order_acquire));
+            if (static_cast<uint32_t>(owner.state) > static_cast<uint32_t>(SlotState::Dead))
+                wrong("slot %u: state %u", i, static_cast<unsigned>(owner.state));
+            if (owner.state != SlotState::Active) continue;
+            check_ring(i, "grants", slot.grant);
+            check_ring(i, "returns", slot.back);
+            const uint64_t id = slot.conn_id.load(std::memory_order_relaxed);
+            if (const auto [other, fresh] = connections.insert({id, i}); !fresh && id != 0)
+                wrong("slots %u and %u are both connection %llu's", other->second, i, big(id));
+        }
+    }
+
+    void check_header() {
+        check_constants();
+        check_states();
+        const Geometry &g = map_.geometry();
         const uint64_t top = header_.top_bytes.load(std::memory_order_acquire);
         if (top < g.data_offset || top > g.region_bytes) wrong("header: top_bytes %llu out of range", big(top));
         if (header_.table_top.load(std::memory_order_acquire) > g.chunks) wrong("header: table_top out of range");
@@ -82,14 +162,14 @@ class Checker {
         uint64_t charged = 0;
         const uint64_t end = for_each_extent(map_, [&](uint64_t chunk, ExtentWord word) {
             const uint32_t used = Bump::unpack(map_.extent(chunk)->bump.load(std::memory_order_acquire)).used;
-            heads_[chunk] = {word, used};
+            heads_[chunk] = {.word = word, .used = used};
             if (word.state != ExtentState::Empty) charged += uint64_t{word.len} * kChunkBytes;
             check_state(chunk, word);
         });
         const uint64_t table_top = header_.table_top.load(std::memory_order_acquire);
         if (end < table_top) wrong("extents: the walk ends at chunk %llu of %llu", big(end), big(table_top));
         const Geometry &g = map_.geometry();
-        const uint64_t slots_end = g.slots_offset + header_.slots_top.load(std::memory_order_acquire) * sizeof(Slot);
+        const uint64_t slots_end = g.slots_offset + slots_top() * sizeof(Slot);
         charged += round_up(slots_end, page_bytes());
         charged += round_up(table_top * sizeof(Extent), page_bytes());
         charged += round_up(spill_top() * sizeof(SpillSegment), page_bytes());
@@ -111,13 +191,9 @@ class Checker {
         switch (word.state) {
         case ExtentState::Granted:
         case ExtentState::Held: {
-            if (word.slot >= header_.slots_top.load(std::memory_order_acquire)) {
+            if (word.slot >= slots_top())
                 wrong("extent %llu: lent to slot %u, which does not exist", big(chunk), word.slot);
-                break;
-            }
-            const SlotWord owner = SlotWord::unpack(map_.slot(word.slot)->owner.load(std::memory_order_acquire));
-            const bool recovering = live_ && owner.state == SlotState::Dead;
-            if (owner.state != SlotState::Active && !recovering)
+            else if (!is_lent_to(word.slot))
                 wrong("extent %llu: lent to slot %u, which is not active", big(chunk), word.slot);
             if (bump.used > bump.limit || bump.limit > units)
                 wrong("extent %llu: used %u, limit %u of %llu", big(chunk), bump.used, bump.limit, big(units));
@@ -140,6 +216,7 @@ class Checker {
             const uint64_t offset = header_.level[k].offset.load(std::memory_order_relaxed);
             if (offset < map_.chunk_offset(chunk) || offset >= map_.chunk_offset(chunk + word.len)) continue;
             named++;
+            if (word.slot != k) wrong("extent %llu: is index level %u and says level %u", big(chunk), k, word.slot);
             if (offset + index_.level(k).slots * sizeof(uint64_t) > map_.chunk_offset(chunk + word.len))
                 wrong("level %u: longer than its extent %llu", k, big(chunk));
         }
@@ -164,8 +241,36 @@ class Checker {
         return live_ && map_.extent(chunk)->own.load(std::memory_order_acquire) != word.pack();
     }
 
+    // Layouts and the schema: stored in order, each a row that has no id.
+    void check_tables() {
+        bool gap = false;
+        for (uint32_t i = 0; i < kMaxLayouts; i++) {
+            const uint64_t entry = header_.layout[i].load(std::memory_order_acquire); // [publish]
+            if (entry == 0) {
+                gap = true;
+                continue;
+            }
+            if (gap) wrong("layout %u: is stored after a gap", i);
+            if (!in_row_extent(index_.row_offset(entry)))
+                wrong("layout %u: its entry names no row", i);
+            else if (layouts_.get(i) == nullptr)
+                wrong("layout %u: its column table is damaged", i);
+        }
+        const uint64_t entry = header_.schema.load(std::memory_order_acquire); // [publish]
+        if (entry == 0) return;
+        const uint64_t offset = index_.row_offset(entry);
+        RowHeader row{};
+        const bool there = in_row_extent(offset);
+        if (there) memcpy(&row, map_.base() + offset, sizeof row);
+        if (row.layout != kLayoutRow || row.row_id != int64_t{kMaxLayouts} ||
+            row.check != row_check(row.layout, row.row_id, row.bytes, row.n_columns) ||
+            !index_.reaches(offset, row.bytes) ||
+            check_inline_table(map_.base() + offset, row.bytes, row.n_columns) != row.bytes)
+            wrong("schema: its entry names %s", there ? "a damaged row" : "no row");
+    }
+
     void check_rows() {
-        for (const auto &[chunk, run] : heads_) {
+        for (auto &[chunk, run] : heads_) {
             if (run.word.state != ExtentState::Sealed && run.word.state != ExtentState::Held &&
                 run.word.state != ExtentState::Granted)
                 continue;
@@ -174,23 +279,37 @@ class Checker {
             if (changed(chunk, run.word)) continue;                        // no word of it means anything any more
             const ExtentAudit audit =
                 audit_extent(index_, header_, map_.chunk_address(chunk), map_.chunk_offset(chunk), run.used);
-            const uint64_t rows = map_.extent(chunk)->rows.load(std::memory_order_acquire);
+            const Extent &extent = *map_.extent(chunk);
+            const uint64_t rows = extent.rows.load(std::memory_order_acquire);
+            const uint64_t bytes = extent.bytes.load(std::memory_order_acquire);
+            const uint64_t dead = extent.dead.load(std::memory_order_acquire);
             if (changed(chunk, run.word)) continue;
             if (!audit.clear) wrong("extent %llu: its chain of headers is broken", big(chunk));
-            if (run.word.state == ExtentState::Sealed && rows != audit.rows)
-                wrong("extent %llu: %llu rows stated, %llu found", big(chunk), big(rows), big(audit.rows));
             live_rows_ += audit.rows;
-            check_live_rows(chunk, run.used);
+            const uint64_t columns = check_live_rows(chunk, run.used);
+            if (run.word.state != ExtentState::Sealed) continue; // counts of a holder are behind its rows
+            run.counted = audit.clear;
+            run.live = audit.rows;
+            if (rows != audit.rows)
+                wrong("extent %llu: %llu rows stated, %llu found", big(chunk), big(rows), big(audit.rows));
+            // A writer counts columns, recovery all that is behind the headers.
+            if (audit.clear && (bytes < columns || bytes > audit.bytes))
+                wrong("extent %llu: %llu bytes stated, its rows have %llu to %llu", big(chunk), big(bytes),
+                      big(columns), big(audit.bytes));
+            if (audit.clear && dead > audit.dead_units) // as recovery counted them; since then there may be more
+                wrong("extent %llu: %llu dead units stated, %llu found", big(chunk), big(dead), big(audit.dead_units));
         }
     }
 
-    void check_live_rows(uint64_t chunk, uint32_t used) {
+    // The bytes of the columns of those rows whose layout is stored.
+    uint64_t check_live_rows(uint64_t chunk, uint32_t used) {
         constexpr uint64_t kHeaderUnits = sizeof(RowHeader) / kUnitBytes;
+        uint64_t columns = 0;
         for (uint64_t at = 0; at < used && used - at >= kHeaderUnits;) {
             const uint64_t offset = map_.chunk_offset(chunk) + at * kUnitBytes;
             RowHeader row;
             memcpy(&row, map_.base() + offset, sizeof row);
-            if (row.stride < kHeaderUnits || row.stride > used - at) return; // reported by the audit
+            if (row.stride < kHeaderUnits || row.stride > used - at) break; // reported by the audit
             at += row.stride;
             if (!row_is_live(index_, header_, row, offset)) continue;
             if (row.check != row_check(row.layout, row.row_id, row.bytes, row.n_columns) ||
@@ -204,11 +323,15 @@ class Checker {
                           big(offset));
             } else if (row.layout != kLayoutRow) {
                 const Layout *layout = layouts_.get(row.layout);
-                if (layout == nullptr || layout->row_bytes(residue_of(offset), false) != row.bytes)
+                if (layout == nullptr || layout->row_bytes(residue_of(offset), false) != row.bytes ||
+                    layout->n_columns() != row.n_columns)
                     wrong("row %lld at %llu: does not fit layout %u", static_cast<long long>(row.row_id), big(offset),
                           row.layout);
+                else
+                    columns += layout->column_bytes();
             }
         }
+        return columns;
     }
 
     uint64_t spill_top() const {
@@ -252,9 +375,12 @@ class Checker {
         const bool lent = word.state == ExtentState::Granted || word.state == ExtentState::Held;
         const uint64_t used = run.used.load(std::memory_order_acquire);
         const uint64_t stated = run.rows.load(std::memory_order_acquire);
-        uint64_t rows = 0, last = start;
-        for (; *stub != spilled_.end() && (*stub)->first < end; ++*stub, rows++)
+        const uint64_t stated_bytes = run.bytes.load(std::memory_order_acquire);
+        uint64_t rows = 0, last = start, bytes = 0; // of the images: columns, and a little more
+        for (; *stub != spilled_.end() && (*stub)->first < end; ++*stub, rows++) {
             last = std::max(last, (*stub)->second.first);
+            bytes += (*stub)->second.first - (*stub)->first;
+        }
         if (live_ && run.own.load(std::memory_order_acquire) != word.pack()) return; // changed since it was looked at
         if (word.state != ExtentState::Sealed && !lent) {
             if (static_cast<uint32_t>(word.state) >= static_cast<uint32_t>(ExtentState::Sealed))
@@ -265,28 +391,42 @@ class Checker {
         if (used > word.len * kSegmentBytes || used % kUnitBytes != 0)
             wrong("spill segment %llu: %llu bytes used of %u segments", big(segment), big(used), word.len);
         if (last > start + used) wrong("spill segment %llu: a row lies beyond what is used", big(segment));
-        if (word.state == ExtentState::Sealed && rows != stated && !live_)
+        if (word.state == ExtentState::Sealed && rows != stated)
             wrong("spill segment %llu: %llu rows stated, %llu found", big(segment), big(stated), big(rows));
-        if (!lent) return;
-        const bool exists = word.slot < header_.slots_top.load(std::memory_order_acquire);
-        const SlotWord owner =
-            SlotWord::unpack(exists ? map_.slot(word.slot)->owner.load(std::memory_order_acquire) : 0);
-        if (owner.state != SlotState::Active && !(live_ && owner.state == SlotState::Dead))
+        if (word.state == ExtentState::Sealed && stated_bytes > bytes)
+            wrong("spill segment %llu: %llu bytes stated, its rows take %llu", big(segment), big(stated_bytes),
+                  big(bytes));
+        if (lent && !is_lent_to(word.slot))
             wrong("spill segment %llu: lent to slot %u, which is not active", big(segment), word.slot);
     }
 
-    // The extent that holds rows and has `offset` below its `used`, or none.
-    bool in_row_extent(uint64_t offset) const {
-        if (offset < map_.geometry().data_offset) return false;
+    // The extent that holds rows and has `offset` below its `used`, or null.
+    Run *row_extent(Heads &heads, uint64_t offset) const {
+        if (offset < map_.geometry().data_offset) return nullptr;
         const uint64_t chunk = (offset - map_.geometry().data_offset) / kChunkBytes;
-        auto head = heads_.upper_bound(chunk);
-        if (head == heads_.begin()) return false;
+        auto head = heads.upper_bound(chunk);
+        if (head == heads.begin()) return nullptr;
         --head;
-        const ExtentState state = head->second.word.state;
-        if (!touchable(head->first, head->second.word)) return false;
-        return (state == ExtentState::Sealed || state == ExtentState::Held || state == ExtentState::Granted) &&
-               offset < map_.chunk_offset(head->first) + std::min(uint64_t{head->second.used} * kUnitBytes,
-                                                                  uint64_t{head->second.word.len} * kChunkBytes);
+        auto &[first, run] = *head;
+        const ExtentState state = run.word.state;
+        if (!touchable(first, run.word)) return nullptr;
+        // Its holder goes on meanwhile: acq, for whoever saw the row's entry sees the `used` that was before
+        const uint32_t used =
+            live_ ? Bump::unpack(map_.extent(first)->bump.load(std::memory_order_acquire)).used : run.used;
+        const bool holds =
+            (state == ExtentState::Sealed || state == ExtentState::Held || state == ExtentState::Granted) &&
+            offset <
+                map_.chunk_offset(first) + std::min(uint64_t{used} * kUnitBytes, uint64_t{run.word.len} * kChunkBytes);
+        return holds ? &run : nullptr;
+    }
+    // The same, of a live region also in what was lent since the heads were walked.
+    bool in_row_extent(uint64_t offset) {
+        if (row_extent(heads_, offset) != nullptr) return true;
+        if (!live_ || offset == 0) return false;
+        if (row_extent(heads_now_, offset) != nullptr) return true;
+        heads_now_.clear();
+        for_each_extent(map_, [&](uint64_t chunk, ExtentWord word) { heads_now_[chunk] = {.word = word, .used = 0}; });
+        return row_extent(heads_now_, offset) != nullptr;
     }
 
     // All entries of the window before entry `i`, looked at once more.
@@ -296,8 +436,38 @@ class Checker {
         return true;
     }
 
+    // A stream has no hole: its rows are those below `next`, and maybe the one that is being appended.
+    void check_stream(uint64_t next_before, const std::unordered_set<int64_t> &ids) {
+        if ((header_.flags & kRegionBuild) == 0) return;
+        const uint64_t next = header_.next.load(std::memory_order_acquire); // [append]
+        uint64_t below = 0;
+        for (const int64_t id : ids) {
+            below += static_cast<uint64_t>(id) < next_before;
+            if (static_cast<uint64_t>(id) > next)
+                wrong("stream: row %lld stands beyond the next id %llu", static_cast<long long>(id), big(next));
+        }
+        if (below != next_before)
+            wrong("stream: %llu rows appended, the index has %llu of them", big(next_before), big(below));
+    }
+
+    void check_entry(uint32_t k, uint64_t i, uint64_t entry, std::unordered_set<int64_t> *ids) {
+        const uint64_t offset = index_.row_offset(entry);
+        if (Run *run = row_extent(heads_, offset); run != nullptr)
+            run->entries++;
+        else if (!in_row_extent(offset))
+            return wrong("level %u: entry %llu names no row", k, big(i));
+        const int64_t id = reinterpret_cast<const RowHeader *>(map_.base() + offset)->row_id;
+        if (!ids->insert(id).second) wrong("row %lld stands twice in the index", static_cast<long long>(id));
+        if (index_.find(id) != offset) wrong("row %lld is not found where it stands", static_cast<long long>(id));
+        // Dense entries are found without their tag; recovery asks for it.
+        if (IndexEntry::tag(entry) != (index_hash(id, k) & 0xffff))
+            wrong("level %u: entry %llu has another tag than row %lld", k, big(i), static_cast<long long>(id));
+    }
+
     void check_index() {
         std::unordered_set<int64_t> ids;
+        const uint64_t next = header_.next.load(std::memory_order_acquire); // [append] and the levels of those rows
+        (void)index_.refresh();                                             // what is impossible was reported
         for (uint32_t k = 0; k < index_.known(); k++) {
             const Index::KnownLevel level = index_.level(k);
             const bool hash = level.kind == LevelKind::Hash;
@@ -311,17 +481,14 @@ class Checker {
                 }
                 // Writers fill a window from its front: behind this entry, seen acq, no gap can be left.
                 if (hash && empty_before && !filled(level, i)) wrong("level %u: entry %llu after a gap", k, big(i));
-                const uint64_t offset = index_.row_offset(e);
-                if (offset == 0 || !in_row_extent(offset)) {
-                    wrong("level %u: entry %llu names no row", k, big(i));
-                    continue;
-                }
-                const int64_t id = reinterpret_cast<const RowHeader *>(map_.base() + offset)->row_id;
-                if (!ids.insert(id).second) wrong("row %lld stands twice in the index", static_cast<long long>(id));
-                if (index_.find(id) != offset)
-                    wrong("row %lld is not found where it stands", static_cast<long long>(id));
+                check_entry(k, i, e, &ids);
             }
         }
+        check_stream(next, ids);
+        for (const auto &[chunk, run] : heads_)
+            if (run.counted && run.live != run.entries && !changed(chunk, run.word))
+                wrong("extent %llu: %llu of its rows are live, the index names %llu", big(chunk), big(run.live),
+                      big(run.entries));
         // A moving target when live: there it is counted extent by extent.
         if (ids.size() != live_rows_ && !live_)
             wrong("%llu rows are live, the index has %zu", big(live_rows_), ids.size());

@@ -3,6 +3,7 @@
 #include "core/shm/layout.h"
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
+#include "tests/support/spill.h"
 
 #include <csignal>
 #include <fstream>
@@ -138,6 +139,120 @@ Test(check, finds_nothing_while_writers_and_builders_work_and_die) {
     for (pid_t writer : writers) {
         kill(writer, SIGKILL);
         waitpid(writer, nullptr, 0);
+    }
+}
+
+namespace {
+
+// A process that does this until it is killed. It must not outlive the test.
+pid_t busy(const std::function<void(int64_t round)> &work) {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    alarm(100);
+    for (int64_t round = 0;; round++)
+        work(round);
+}
+
+void must(bool good) {
+    if (good) return;
+    fprintf(stderr, "a writer: %s\n", cache_last_error());
+    _exit(1);
+}
+
+// The other caches of a session in which everything goes on at once, as its processes see them.
+struct Caches {
+    cache_client *client = nullptr;
+    cache *handle = nullptr;
+
+    int open(uint32_t session, uint32_t cache_id, const cache_options &options) {
+        must(client != nullptr || cache_connect(nullptr, &client) == 0);
+        return cache_open(client, session, cache_id, &options, &handle);
+    }
+    void close() {
+        cache_close(handle);
+        handle = nullptr;
+    }
+};
+
+cache_options stream_options(uint64_t limit_bytes) {
+    cache_options options = spilling(limit_bytes);
+    options.flags = CACHE_BUILD;
+    return options;
+}
+
+// Appends rows to cache 2, as whoever builds it.
+void build_on(uint32_t session) {
+    Caches mine;
+    must(mine.open(session, 2, stream_options(2 << 20)) >= 0);
+    int64_t at = 0, id = 0;
+    if (cache_build_begin(mine.handle, &at) == 0)
+        for (int i = 0; i < 300; i++) {
+            const rows::Row row(at + i, 700);
+            const int result = cache_append(mine.handle, row.columns(), row.n(), &id);
+            must(result == 0 || result == CACHE_EFULL);
+        }
+    mine.close();
+    cache_disconnect(mine.client);
+}
+
+// Makes cache 3, fills it a little, destroys it.
+void make_and_destroy(uint32_t session) {
+    Caches mine;
+    if (mine.open(session, 3, options_with_limit(4 << 20)) >= 0)
+        for (int64_t id = 0; id < 200; id++)
+            (void)rows::put(mine.handle, id, 300);
+    (void)cache_destroy(mine.client, session, 3);
+    mine.close();
+    cache_disconnect(mine.client);
+}
+
+// Opens a cache of the session and checks it; it may have been destroyed, or not be there yet.
+void look_at(cache_client *client, uint32_t session, uint32_t cache_id, int look) {
+    cache_options options = CACHE_OPTIONS_INIT;
+    options.flags = CACHE_NO_CREATE | CACHE_READ_ONLY;
+    cache *handle = nullptr;
+    std::vector<std::string> faults;
+    if (cache_open(client, session, cache_id, &options, &handle) < 0) return;
+    const int64_t n = cache_check(handle, 0, collect, &faults);
+    cr_assert(n == 0 || n == CACHE_EGONE, "look %d at cache %u: %s", look, cache_id,
+              faults.empty() ? cache_last_error() : faults[0].c_str());
+    cache_close(handle);
+}
+
+} // namespace
+
+// $CHECK_LOOKS: for how many looks, 16 unless told.
+Test(check, finds_nothing_while_rows_are_spilled_and_streams_built_and_caches_destroyed) {
+    SpillSession s(4 << 20);
+    const auto spill = [&](int64_t from) {
+        return busy([&s, from](int64_t n) {
+            const int64_t id = n % 3 != 0 ? (from << 32) + n : int64_t(rows::mix(uint64_t(from + n * 64)) >> 1);
+            const int result = rows::put(s.rows, id, 900);
+            must(result >= 0 || result == CACHE_EFULL);
+        });
+    };
+    const auto build = [&](int64_t) { return busy([&](int64_t) { build_on(s.id); }); };
+    const auto destroy = [&](int64_t) { return busy([&](int64_t) { make_and_destroy(s.id); }); };
+    const std::function<pid_t(int64_t)> kinds[] = {spill, spill, build, build, destroy};
+    pid_t pids[std::size(kinds)];
+    for (size_t i = 0; i < std::size(kinds); i++)
+        pids[i] = kinds[i](int64_t(i));
+    const char *const told = getenv("CHECK_LOOKS");
+    const int looks = told != nullptr ? atoi(told) : 16;
+    for (int look = 0; look < looks; look++) {
+        for (uint32_t cache_id : {1u, 2u, 3u})
+            look_at(s.client, s.id, cache_id, look);
+        if (look % 3 != 2) continue;
+        const size_t victim = size_t(look) / 3 % std::size(kinds);
+        int status = 0;
+        kill(pids[victim], SIGKILL);
+        waitpid(pids[victim], &status, 0);
+        cr_assert(WIFSIGNALED(status), "process %zu ended with wait status %d", victim, status);
+        pids[victim] = kinds[victim](1000 + look);
+    }
+    for (pid_t pid : pids) {
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
     }
 }
 

@@ -21,9 +21,11 @@ class FakeRegion {
         geometry_ = Geometry::for_limit(limit_bytes, huge, spill_segments);
         fd_ = memfd_create("fake", MFD_CLOEXEC);
         if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(geometry_.region_bytes)) != 0) test_die("memfd for a region");
-        if (map_.map_new(fd_, geometry_, RegionAccess::Write) != 0) test_die("mapping a fake region");
+        if (map_.map_as(fd_, geometry_, RegionAccess::Write) != 0) test_die("mapping a fake region");
         RegionHeader *h = map_.header();
         h->version = kFormatVersion;
+        h->flags =
+            (geometry_.huge_chunks != 0 ? kRegionHuge : 0u) | (geometry_.spill_segments != 0 ? kRegionSpill : 0u);
         h->stamp = kLayoutStamp;
         h->region_bytes = geometry_.region_bytes;
         h->slots_offset = geometry_.slots_offset;

@@ -3,6 +3,7 @@
 #include "core/store/check.h"
 
 #include "core/common/error.h"
+#include "core/common/page.h"
 #include "core/store/audit.h"
 #include "tests/support/fake_broker.h"
 
@@ -84,6 +85,16 @@ void finds(const char *what, const std::function<void(Filled &)> &damage) {
     cr_expect_gt(report.size(), 10, "%s is noticed without a word", what);
 }
 
+// The same, and the report says which invariant it is, with its numbers.
+void says(const char *sentence, const std::function<void(Filled &)> &damage) {
+    Filled f;
+    std::string report;
+    cr_assert(f.right(&report), "before any damage:\n%s", report.c_str());
+    damage(f);
+    cr_expect_not(f.right(&report), "not noticed: %s", sentence);
+    cr_expect(report.find(sentence) != std::string::npos, "'%s' is not in:\n%s", sentence, report.c_str());
+}
+
 void set_own(Filled &f, uint64_t chunk, const std::function<void(ExtentWord &)> &change) {
     ExtentWord word = ExtentWord::unpack(f.map().extent(chunk)->own.load());
     change(word);
@@ -151,6 +162,106 @@ Test(region_check, finds_damage_to_the_index) {
     });
     finds("an entry of another row", [](Filled &f) { f.entry(1).store(f.entry(3).load()); });
     finds("a lost entry", [](Filled &f) { f.entry(1).store(0); });
+}
+
+Test(region_check, names_the_constant_that_was_changed) {
+    says("magic 0000000000000001", [](Filled &f) { f.header().magic.store(1); });
+    says("version 9", [](Filled &f) { f.header().version = 9; });
+    says("stamp 0000000000000007", [](Filled &f) { f.header().stamp = 7; });
+    says("geometry", [](Filled &f) { f.header().slots_offset += 64; });
+    says("geometry", [](Filled &f) { f.header().slots -= 1; });
+    says("geometry", [](Filled &f) { f.header().table_offset += 4096; });
+    says("geometry", [](Filled &f) { f.header().data_offset += kHugeBytes; });
+    says("geometry", [](Filled &f) { f.header().huge_chunks = 32; });
+    says("geometry", [](Filled &f) { f.header().spill_offset = 4096; });
+    says("geometry", [](Filled &f) { f.header().spill_segments = 1; });
+    says("a limit of 33554432 bytes", [](Filled &f) { f.header().limit_bytes = 32 << 20; });
+    says("flags 0x1", [](Filled &f) { f.header().flags = kRegionHuge; });
+    says("flags 0x4", [](Filled &f) { f.header().flags = kRegionSpill; });
+    says("flags 0x80", [](Filled &f) { f.header().flags = 0x80; });
+    says("state 9", [](Filled &f) { f.header().state.store(9); });
+}
+
+Test(region_check, names_what_of_a_stream_stands_in_a_cache_whose_rows_are_put) {
+    says("built 1, builder 0, next id 0", [](Filled &f) { f.header().built.store(1); });
+    says("next id 5", [](Filled &f) { f.header().next.store(5); });
+    says("builder 3", [](Filled &f) { f.header().builder.store(Builder{0, 3}.pack()); });
+}
+
+Test(region_check, names_the_slot_that_is_wrong) {
+    says("slot 1: state 3", [](Filled &f) { f.map().slot(1)->owner.store(~uint64_t{0}); });
+    says("slot 2: its ring of grants", [](Filled &f) { f.map().slot(2)->grant.head.fetch_add(kRingTokens + 1); });
+    says("slot 0: its ring of returns", [](Filled &f) { f.map().slot(0)->back.tail.fetch_add(1000); });
+    says("slots 1 and 3 are both connection 8's", [](Filled &f) {
+        f.map().slot(1)->conn_id.store(8);
+        f.map().slot(3)->conn_id.store(8);
+    });
+}
+
+Test(region_check, names_the_count_that_is_wrong) {
+    const auto sealed = [](Filled &f) -> Extent & { return *f.map().extent(f.head(ExtentState::Sealed)); };
+    says("bytes stated", [&](Filled &f) { sealed(f).bytes.store(1 << 30); });
+    says("bytes stated", [&](Filled &f) { sealed(f).bytes.store(1); });
+    says("dead units stated", [&](Filled &f) { sealed(f).dead.store(1 << 20); });
+    says("and says level 5",
+         [](Filled &f) { set_own(f, f.head(ExtentState::Index), [](ExtentWord &w) { w.slot = 5; }); });
+}
+
+Test(region_check, names_the_table_that_is_wrong) {
+    const auto in_free = [](Filled &f) { return f.map().chunk_offset(f.head(ExtentState::Free)); };
+    says("layout 0: its entry names no row",
+         [&](Filled &f) { f.header().layout[0].store(IndexEntry::pack(0, in_free(f))); });
+    says("layout 1: its column table is damaged",
+         [](Filled &f) { f.header().layout[1].store(f.header().layout[0].load()); });
+    says("layout 0: its column table is damaged", [](Filled &f) {
+        f.broker.region().at(IndexEntry::offset(f.header().layout[0].load()))[sizeof(RowHeader) + 8] = 99;
+    });
+    says("layout 200: is stored after a gap",
+         [](Filled &f) { f.header().layout[200].store(f.header().layout[0].load()); });
+    says("layout 3: its entry names no row", [](Filled &f) { f.header().layout[3].store(uint64_t{1} << 50); });
+    says("schema: its entry names no row",
+         [&](Filled &f) { f.header().schema.store(IndexEntry::pack(0, in_free(f))); });
+    says("schema: its entry names a damaged row",
+         [](Filled &f) { f.header().schema.store(f.header().layout[0].load()); });
+}
+
+Test(region_check, names_the_entry_that_is_wrong) {
+    says("has another tag than row 1", [](Filled &f) { f.entry(1).fetch_xor(uint64_t{1} << 60); });
+    // What a row's bytes look like is no row of the chain.
+    says("of its rows are live, the index names", [](Filled &f) {
+        const uint64_t offset = f.index.find(1) + 64;
+        *reinterpret_cast<RowHeader *>(f.broker.region().at(offset)) = {2, 0, 3, 32, 1, row_check(0, 3, 32, 1)};
+        f.entry(3).store(IndexEntry::pack(f.entry(3).load() >> 48, offset));
+        f.map().extent(f.head(ExtentState::Sealed))->rows.fetch_sub(1);
+    });
+    // Its check word goes with it: only the layout tells.
+    says("does not fit layout", [](Filled &f) {
+        RowHeader &row = f.row(1);
+        row.n_columns = 2;
+        row.check = row_check(row.layout, 1, row.bytes, 2);
+    });
+}
+
+// A geometry that can be, with one slot, and words that name others: the last bytes of the file are the region's last.
+Test(region_check, looks_at_no_slot_beyond_the_last) {
+    FakeRegion fake(1 << 20);
+    RegionHeader &h = *fake.header();
+    h.slots = 1;
+    h.table_offset = round_up(h.slots_offset + sizeof(Slot), page_bytes());
+    h.chunks = 1;
+    h.data_offset = kHugeBytes;
+    h.huge_chunks = 0;
+    h.region_bytes = h.data_offset + kChunkBytes;
+    h.slots_top.store(kMaxSlots);
+    h.table_top.store(1);
+    h.top_bytes.store(h.region_bytes);
+    reinterpret_cast<Extent *>(fake.at(h.table_offset))
+        ->own.store(ExtentWord{ExtentState::Held, kMaxSlots - 1, 1, 1}.pack());
+    RegionMap map;
+    cr_assert_eq(map.open(fake.fd(), RegionAccess::Read), 0, "%s", last_error());
+    std::string report;
+    cr_assert_not(region_check(map, &report));
+    cr_assert(report.find("slot 8190, which does not exist") != std::string::npos, "%s", report.c_str());
 }
 
 Test(region_check, works_without_a_report) {

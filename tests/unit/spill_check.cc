@@ -85,7 +85,35 @@ Test(spill_check, it_finds_each_damage) {
     finds("length 5", [](Spilled &s) { s.run(0).own.store(FakeRegion::word(ExtentState::Sealed, kNoSlot, 5, 1)); });
     finds("state 6", [](Spilled &s) { s.run(2).own.store(FakeRegion::word(ExtentState::Index, kNoSlot, 1, 1)); });
     finds("spill_top", [](Spilled &s) { s.region.header()->spill_top.store(5); });
+    finds("bytes stated, its rows take", [](Spilled &s) { s.run(0).bytes.store(uint64_t{kStubs} * kImage + 1); });
     finds("header is damaged", [](Spilled &s) { s.stub(4).n_columns++; });
+}
+
+// The rows of a stream are those below its next id, with no hole; one more may be on its way.
+Test(spill_check, a_stream_and_its_next_id) {
+    const auto stream = [](Spilled &s, uint64_t next, uint64_t builder = 0) {
+        s.region.header()->flags |= kRegionBuild;
+        s.region.header()->next.store(next);
+        s.region.header()->builder.store(builder);
+    };
+    for (const uint64_t next : {kStubs - 1, kStubs}) {
+        Spilled s;
+        std::string report;
+        s.region.map().slot(0)->owner.store(SlotWord{SlotState::Active, 1}.pack());
+        stream(s, next, Builder{0, 7}.pack());
+        cr_assert(region_check(s.region.map(), &report), "next is %lu:\n%s", next, report.c_str());
+    }
+    finds("stream: 11 rows appended, the index has 10 of them", [&](Spilled &s) { stream(s, kStubs + 1); });
+    finds("stream: row 9 stands beyond the next id 8", [&](Spilled &s) { stream(s, kStubs - 2); });
+    finds("rows appended", [&](Spilled &s) { stream(s, UINT64_MAX); });
+    finds("stream: its builder is slot 0, which is not active", [&](Spilled &s) {
+        stream(s, kStubs, Builder{0, 7}.pack());
+    });
+    finds("stream: its builder is slot 8000", [&](Spilled &s) { stream(s, kStubs, Builder{8000, 7}.pack()); });
+    finds("stream: built 2", [&](Spilled &s) {
+        stream(s, kStubs);
+        s.region.header()->built.store(2);
+    });
 }
 
 Test(spill_check, stubs_count_as_spilled_rows_alone) {
