@@ -10,6 +10,8 @@
 namespace libcache {
 namespace {
 
+constexpr uint64_t kMostBytes = 4000; // of all names
+
 // The schema is a row of one CACHE_BYTES column: the names, each ended by a 0.
 int read_schema(cache &handle, std::string *names) {
     const Region &region = *handle.region;
@@ -24,7 +26,8 @@ int read_schema(cache &handle, std::string *names) {
     RowHeader header{};
     if (offset != 0) memcpy(&header, region.map.base() + offset, sizeof header);
     if (header.layout != kLayoutRow || offset > top || header.bytes > top - offset ||
-        !read_inline_column(region.map.base() + offset, header.bytes, header.n_columns, 0, &column))
+        !read_inline_column(region.map.base() + offset, header.bytes, header.n_columns, 0, &column) ||
+        column.bytes > kMostBytes)
         return fail(CACHE_ECORRUPT, "the column names of cache %u of session %u are damaged", handle.open->id.cache_id,
                     handle.open->id.session_id);
     names->assign(static_cast<const char *>(column.data), column.bytes);
@@ -40,8 +43,9 @@ int set_schema(cache &handle, const char *const *names, uint32_t n_names) {
         if (names[i] == nullptr || names[i][0] == 0) return fail(CACHE_EINVAL, "column name %u is empty", i);
         all.append(names[i]).push_back(0);
     }
-    if (all.empty() || all.size() > 4000)
-        return fail(CACHE_EINVAL, "the column names have %zu bytes, 1 to 4000 are allowed", all.size());
+    if (all.empty() || all.size() > kMostBytes)
+        return fail(CACHE_EINVAL, "the column names have %zu bytes, 1 to %llu are allowed", all.size(),
+                    static_cast<unsigned long long>(kMostBytes));
     std::string stored;
     int rc = read_schema(handle, &stored);
     if (rc == CACHE_ENOTFOUND) {

@@ -49,14 +49,19 @@ int begin_build(cache &handle, int64_t *resume_at) {
     if (int rc = handle.writer(&use); rc != 0) return rc;
     wire::Message message{};
     if (int rc = use->request(wire::Type::BuildBegin, handle.config.timeout_ns, message); rc != 0) return rc;
-    if (message.u.build.built != 0) {
-        *resume_at = static_cast<int64_t>(handle.header()->next.load(std::memory_order_acquire)); // [append]
-        return 1;
-    }
-    if (use->spiller) use->spiller->begin_stream();
-    *resume_at = use->writer->resume();
-    use->build_term.store(message.u.build.term, std::memory_order_relaxed);
-    return 0;
+    const bool done = message.u.build.built != 0;
+    if (!done && use->spiller) use->spiller->begin_stream();
+    const int64_t next = done ? static_cast<int64_t>(handle.header()->next.load(std::memory_order_acquire)) // [append]
+                              : use->writer->resume();
+    if (next < 0) // what was appended cannot be told, and no caller can skip so many
+        return fail(
+            CACHE_ECORRUPT,
+            "cache %u of session %u says that %lld rows were appended: its region is damaged; destroy the cache "
+            "and build it anew",
+            handle.open->id.cache_id, handle.open->id.session_id, static_cast<long long>(next));
+    *resume_at = next;
+    if (!done) use->build_term.store(message.u.build.term, std::memory_order_relaxed);
+    return done ? 1 : 0;
 }
 
 int end_build(cache &handle) {

@@ -52,7 +52,7 @@ CacheRegion::~CacheRegion() = default;
 
 int CacheRegion::make(const CacheWish &wish) {
     const Geometry geometry = Geometry::for_limit(limit_, wish.huge, wish.spill_segments);
-    if (int rc = map_.map_new(file_.get(), geometry, RegionAccess::Control); rc != 0) return rc;
+    if (int rc = map_.map_as(file_.get(), geometry, RegionAccess::Control); rc != 0) return rc;
     extents_ = std::make_unique<Extents>(map_, limit_, shop_.ledger);
     if (int rc = extents_->start(); rc != 0) return rc;
     if (spills()) spill_ = std::make_unique<SpillSegments>(map_, *extents_, shop_.spill);

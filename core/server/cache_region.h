@@ -284,6 +284,7 @@ class CacheRegion {
 
     // recover.cc
     void recover_slot(uint32_t slot);
+    int map_whole(RegionMap *whole) const; // for reading, by the geometry that was checked
     int recover_extents(uint32_t slot);
     void restore_extents();
     void restore_slots();

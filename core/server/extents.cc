@@ -34,8 +34,10 @@ void Extents::charge(uint64_t bytes) {
     header_->charged_bytes.store(charged_, std::memory_order_relaxed); // for statistics only
 }
 
+// Lengths that a client scribbled may come to more than this cache has: that must not be taken from what others have.
 void Extents::uncharge(uint64_t bytes) {
-    charged_ -= std::min(charged_, bytes);
+    bytes = std::min(charged_, bytes);
+    charged_ -= bytes;
     ledger_.uncharge(bytes);
     header_->charged_bytes.store(charged_, std::memory_order_relaxed); // for statistics only
 }

@@ -35,13 +35,19 @@ void CacheRegion::recover_slot(uint32_t slot) {
     vacate(slot, client);
 }
 
+// By the geometry that was checked when this broker began: what the header says now the dead process may have changed,
+// and heads found by the one must not be looked for by the other.
+int CacheRegion::map_whole(RegionMap *whole) const {
+    return whole->map_as(file_.get(), map_.geometry(), RegionAccess::Read);
+}
+
 int CacheRegion::recover_extents(uint32_t slot) {
     std::vector<Extents::Head> held;
     for (const Extents::Head &head : extents_->heads())
         if (head.word.state == ExtentState::Held && head.word.slot == slot) held.push_back(head);
     if (held.empty()) return 0;
     RegionMap whole; // rows and index levels, wherever they lie
-    if (int rc = whole.open(file_.get(), RegionAccess::Read); rc != 0) return rc;
+    if (int rc = map_whole(&whole); rc != 0) return rc;
     const auto index = std::make_unique<Index>();
     index->attach(whole.base(), whole.base(), whole.geometry().data_offset, whole.geometry().region_bytes);
     for (const Extents::Head &head : held) {
@@ -109,7 +115,8 @@ void CacheRegion::restore_extents() {
 }
 
 void CacheRegion::restore_slots() {
-    const uint64_t top = header()->slots_top.load(std::memory_order_acquire); // checked by load()
+    // load() has checked it, but whoever writes to the cache may have changed it since.
+    const uint64_t top = std::min(header()->slots_top.load(std::memory_order_acquire), map_.geometry().slots);
     std::vector<uint32_t> dead;
     for (uint32_t i = 0; i < top; ++i) {
         Slot &s = *map_.slot(i);

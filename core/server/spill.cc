@@ -247,21 +247,16 @@ void audit_stub(const RowHeader &row, SpillAudits *runs) {
     found.used = std::max(found.used, std::min(stub.offset + stub.bytes, end) - run->first);
 }
 
-// Every published stub is found through the index, wherever it stands.
-void audit_stubs(const RegionMap &whole, SpillAudits *runs) {
-    const auto index = std::make_unique<Index>();
-    index->attach(whole.base(), whole.base(), whole.geometry().data_offset, whole.geometry().region_bytes);
-    (void)index->refresh(); // an impossible level ends the walk, and was told when the region was opened
-    for (uint32_t k = 0; k < index->known(); ++k) {
-        const Index::KnownLevel &level = index->level(k);
-        for (uint64_t i = 0; i < level.slots; ++i) {
-            const uint64_t entry = level.entries[i].load(std::memory_order_acquire); // [publish]
-            const uint64_t offset = entry == 0 ? 0 : index->row_offset(entry);
-            if (offset == 0) continue;
-            RowHeader row{};
-            memcpy(&row, whole.base() + offset, sizeof row);
-            if (SpillStub::is(row.layout)) audit_stub(row, runs);
-        }
+// The stubs that a level's entries name.
+void audit_level(const RegionMap &whole, const Index &index, uint64_t chunk, uint64_t slots, SpillAudits *runs) {
+    const auto *const entries = reinterpret_cast<const AtomicU64 *>(whole.chunk_address(chunk));
+    for (uint64_t i = 0; i < slots; ++i) {
+        const uint64_t entry = entries[i].load(std::memory_order_acquire); // [publish]
+        const uint64_t offset = entry == 0 ? 0 : index.row_offset(entry);
+        if (offset == 0) continue;
+        RowHeader row{};
+        memcpy(&row, whole.base() + offset, sizeof row);
+        if (SpillStub::is(row.layout)) audit_stub(row, runs);
     }
 }
 
@@ -277,8 +272,13 @@ int CacheRegion::recover_spill(uint32_t slot) {
             runs[head.segment * kSegmentBytes] = {(head.segment + head.word.len) * kSegmentBytes, {}};
     if (runs.empty()) return 0;
     RegionMap whole;
-    if (int rc = whole.open(file_.get(), RegionAccess::Read); rc != 0) return rc;
-    audit_stubs(whole, &runs);
+    if (int rc = map_whole(&whole); rc != 0) return rc;
+    // Every published stub is found through the index, wherever it stands: by the levels that this broker knows, for
+    // a header that the dead process scribbled could tell of one that goes on and on.
+    const auto index = std::make_unique<Index>();
+    index->attach(whole.base(), whole.base(), whole.geometry().data_offset, whole.geometry().region_bytes);
+    for (const LevelFact &level : level_)
+        audit_level(whole, *index, level.chunk, level.slots, &runs);
     for (const auto &[start, run] : runs)
         spill_->seal_recovered(start / kSegmentBytes, run.second.used, run.second.rows, run.second.bytes);
     trim_spill();

@@ -8,8 +8,10 @@ namespace libcache {
 
 ExtentWord SpillSegments::word(uint64_t segment) const {
     const ExtentWord none{ExtentState::Empty, kNoSlot, 0, 0};
-    // rlx: only we write it
-    if (segment >= map_.header()->spill_top.load(std::memory_order_relaxed)) return none;
+    // rlx: only we should write it. No entry lies beyond the table, whatever it says.
+    if (segment >= map_.header()->spill_top.load(std::memory_order_relaxed) ||
+        segment >= map_.geometry().spill_segments)
+        return none;
     const ExtentWord w = ExtentWord::unpack(own(segment));
     return w.len > map_.geometry().spill_segments - segment || uint32_t(w.state) >= uint32_t(ExtentState::Index) ? none
                                                                                                                  : w;
@@ -22,8 +24,9 @@ void SpillSegments::store(uint64_t segment, ExtentState state, uint64_t len, std
 }
 
 void SpillSegments::count(uint64_t segments, bool more) {
-    const uint64_t bytes = segments * kSegmentBytes;
-    used_ = more ? used_ + bytes : used_ - std::min(used_, bytes);
+    // Never more back than this cache has, as in Extents::uncharge().
+    const uint64_t bytes = more ? segments * kSegmentBytes : std::min(used_, segments * kSegmentBytes);
+    used_ = more ? used_ + bytes : used_ - bytes;
     ledger_.used = more ? ledger_.used + bytes : ledger_.used - std::min(ledger_.used, bytes);
 }
 

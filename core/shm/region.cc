@@ -123,7 +123,7 @@ int RegionMap::map(int fd, RegionAccess access) {
     return 0;
 }
 
-int RegionMap::map_new(int fd, const Geometry &geometry, RegionAccess access) {
+int RegionMap::map_as(int fd, const Geometry &geometry, RegionAccess access) {
     geometry_ = geometry;
     return map(fd, access);
 }

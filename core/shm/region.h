@@ -39,8 +39,9 @@ class RegionMap {
     // geometry are told apart (CACHE_ECORRUPT, CACHE_ETIMEOUT for not ready, CACHE_EVERSION).
     [[nodiscard]] int open(int fd, RegionAccess access);
 
-    // Maps a fresh file of `geometry.region_bytes` for its maker, without any check.
-    [[nodiscard]] int map_new(int fd, const Geometry &geometry, RegionAccess access);
+    // Maps a file of `geometry.region_bytes` without a look at its header: a fresh one for its maker, or one whose
+    // header was checked before and may have been changed since.
+    [[nodiscard]] int map_as(int fd, const Geometry &geometry, RegionAccess access);
 
     explicit operator bool() const { return base_ != nullptr; }
     const Geometry &geometry() const { return geometry_; }

@@ -292,6 +292,15 @@ int64_t Writer::resume() {
     return static_cast<int64_t>(next);
 }
 
+// No stream gets that far: somebody has written there.
+int Writer::no_id() const {
+    return fail(CACHE_ECORRUPT,
+                "the next id of the stream in cache %u of session %u is %lld: its region is damaged; destroy the cache "
+                "and build it anew",
+                header_->cache_id, header_->session_id,
+                static_cast<long long>(header_->next.load(std::memory_order_relaxed)));
+}
+
 // One try, under the mutex: ids are given in the order of publishing, and none is left out.
 Writer::Appended Writer::append_once(const Place &place, uint64_t term, bool promised, int64_t *row_id,
                                      uint32_t *levels) {
@@ -301,6 +310,7 @@ Writer::Appended Writer::append_once(const Place &place, uint64_t term, bool pro
     auto *const header = reinterpret_cast<RowHeader *>(place.address);
     for (;;) {
         *row_id = static_cast<int64_t>(header_->next.load(std::memory_order_relaxed)); // only the builder moves it
+        if (*row_id < 0) return Appended::NoId;
         header->row_id = *row_id;
         header->check = row_check(header->layout, *row_id, header->bytes, header->n_columns);
         const Index::Insert result = index_.insert(*row_id, place.offset, levels);
@@ -341,6 +351,7 @@ int Writer::try_append(const Place &place, uint64_t term, int64_t *row_id, bool 
     case Appended::Done: count_row(*place.held); return 0;
     case Appended::Behind: return kBehind;
     case Appended::NoRoom: return kNoLevel;
+    case Appended::NoId: return give_back(place), no_id();
     case Appended::NotBuilder: break;
     }
     give_back(place);
@@ -392,6 +403,9 @@ int Writer::store_layout(const Layout &layout, int64_t timeout_ns, uint32_t *num
         if (rc <= 0) return rc;
         const Layout *const theirs = layouts_.get(*number);
         if (theirs != nullptr && *theirs == layout) return 0; // somebody else has the same columns
+        if (layouts_.offset(*number) == 0)                    // neither free nor a layout: it would be tried for ever
+            return fail(CACHE_ECORRUPT, "the entry of layout %u of cache %u of session %u is damaged", *number,
+                        header_->cache_id, header_->session_id);
     }
 }
 

@@ -183,7 +183,7 @@ class Writer {
     void settle(Held &held);
     void count_row(Held &held);
     bool open_for_more(const Held &held) const { return &held == current_ || &held == stubs_; }
-    enum class Appended { Done, NoRoom, NotBuilder, Behind };
+    enum class Appended { Done, NoRoom, NotBuilder, Behind, NoId };
     Appended append_once(const Place &place, uint64_t term, bool promised, int64_t *row_id, uint32_t *levels);
     int store_table(const Layout &layout, int64_t number, const char *data, int64_t timeout_ns, AtomicU64 &entry);
 
@@ -198,6 +198,7 @@ class Writer {
     int full_but_for_stubs(const Row &row) const;
     int refused(const Need &need, Answer answer, uint32_t cause) const;
     int still_ours(int64_t row_id) const;
+    int no_id() const;
     long long named(int64_t row_id) const;
 };
 
