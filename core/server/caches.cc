@@ -50,6 +50,7 @@ int Caches::add_session(const Asker &asker, const std::string &name, uint32_t fl
     memcpy(entry->name, name.c_str(), std::min(name.size(), sizeof entry->name - 1));
     LIBCACHE_PAUSE("broker.session.1");
     entry->state.store(EntryState::Live, std::memory_order_release); // with all above
+    LIBCACHE_PAUSE("broker.session.2");
     sessions_[id] = entry;
     *session_id = id;
     log_line(LogLevel::Info, "session %u made%s%s", id, name.empty() ? "" : ", named ", name.c_str());

@@ -113,7 +113,7 @@ inline void judge_spilled(Arena &arena, uint32_t cache_id, const std::string &wh
     until(
         [&] {
             must(cache_stat(handle, &stats), "cache_stat");
-            return stats.writers == 0 && stats.granted_bytes == 0;
+            return stats.writers == 0 && stats.granted_bytes == 0 && dead_slots(handle) == 0;
         },
         (what + ": the memory of dead writers comes back").c_str());
     test_server_check(arena.server);

