@@ -70,7 +70,7 @@ capi = build_capi.make_ffi(include / "libcache.h", **linking).distutils_extensio
 interface = [str(file) for file in (include / "libcache.h", include / "libcache.map") if file.exists()]
 capi.depends = interface
 rows = Extension("libcache._rows", sources=["src/rows.c", "src/find.c", "src/ids.c", "src/columns.c", "src/gather.c",
-                                           "src/gatherer.c", "src/counts.c"],
+                                           "src/gatherer.c", "src/put_rows.c", "src/counts.c"],
                  depends=["src/rows.h", *interface],
                  define_macros=build_capi.numpy_macros(numpy.__version__),
                  extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Wno-cast-function-type", "-O2"],

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
+import numpy as np
+
 from ._arguments import UINT32_MAX
 from ._cache import Cache
 from ._capi import lib
@@ -237,41 +239,59 @@ class Link:
         except Error as error:
             return self.get(index) if self._lose(index, error, reading=True) else None
 
-    def put(self, index: int, columns: list[Any]) -> None:
-        """Stores the row, if there is a cache that takes it."""
-        if not self.writing or self._cache is None:
+    def put(self, index: int, columns: list[Any], into: Optional[Cache] = None) -> None:
+        """Stores the row, if there is a cache that takes it. into: the cache that it is made for; one that was found in
+        its place meanwhile does not know yet what its rows are made of, and does not get it."""
+        if not self._takes(into):
             self.refuse()
             return
         try:
             if self._cache.put(index, *columns):
                 self.counts.add(STORED)
         except Error as error:
-            self._not_put(index, columns, error)
+            self._not_put(index, columns, error, into)
 
-    def put_all(self, indices: Sequence[int], rows: Sequence[list[Any]]) -> None:
+    def _takes(self, into: Optional[Cache]) -> bool:
+        return self.writing and self._cache is not None and into in (None, self._cache)
+
+    def put_all(self, indices: Sequence[int], rows: Sequence[list[Any]], into: Optional[Cache] = None) -> None:
         """put() for each of these rows; what is usual, that all of them fit, by a shorter way and counted at once."""
-        done = 0
-        if self.writing and self._cache is not None:
-            done = self._put_first(self._cache.put, indices, rows)
+        done = self._put_first(indices, rows, into) if self._takes(into) else 0
         for index, columns in zip(indices[done:], rows[done:]):
-            self.put(index, columns)
+            self.put(index, columns, into)
 
-    def _put_first(self, put: Callable[..., bool], indices: Sequence[int], rows: Sequence[list[Any]]) -> int:
+    def put_blocks(self, ids: np.ndarray, blocks: tuple[np.ndarray, ...], into: Optional[Cache] = None) -> None:
+        """put() for each of these rows, by one call. Each block holds one column of all of them."""
+        done, error = 0, None
+        if self._takes(into):
+            try:
+                done, stored, error = self._cache._put_rows(ids, blocks)  # type: ignore[union-attr]
+                self.counts.add(STORED, stored)
+            except Error as raised:  # a copy that could not be attached
+                error = raised
+        if error is not None:
+            self._not_put(int(ids[done]), [block[done] for block in blocks], error, into)
+            done += 1
+        for i in range(done, len(ids)):
+            self.put(int(ids[i]), [block[i] for block in blocks], into)
+
+    def _put_first(self, indices: Sequence[int], rows: Sequence[list[Any]], into: Optional[Cache]) -> int:
         """How many of these rows are seen to: all, or those up to one that failed."""
+        put = self._cache.put  # type: ignore[union-attr]
         done = stored = 0
         try:
             for index, columns in zip(indices, rows):
                 done += 1
                 stored += put(index, *columns)
         except Error as error:
-            self._not_put(index, columns, error)
+            self._not_put(index, columns, error, into)
         finally:
             self.counts.add(STORED, stored)
         return done
 
-    def _not_put(self, index: int, columns: list[Any], error: Error) -> None:
+    def _not_put(self, index: int, columns: list[Any], error: Error, into: Optional[Cache]) -> None:
         if self._lose(index, error):
-            self.put(index, columns)
+            self.put(index, columns, into)
         else:
             self.refuse()
 

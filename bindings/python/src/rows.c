@@ -257,6 +257,15 @@ static PyObject *rows_gather_rows(Rows *self, PyObject *const *arguments, Py_ssi
     return all;
 }
 
+static PyObject *rows_put_rows(Rows *self, PyObject *const *arguments, Py_ssize_t n) {
+    if (n != 2) return PyErr_Format(PyExc_TypeError, "_put_rows(ids, blocks) takes 2 arguments, not %zd", n);
+    Mapping *const mapping = attached(self);
+    if (mapping == NULL) return NULL;
+    PyObject *const done = put_rows(mapping, arguments[0], arguments[1]);
+    Py_DECREF(mapping);
+    return done;
+}
+
 enum { kFewColumns = 8 };
 
 // The columns of one put; `owners` keeps their bytes alive.
@@ -382,6 +391,10 @@ static PyMethodDef rows_methods[] = {
     {"_gather_rows", (PyCFunction)(void (*)(void))rows_gather_rows, METH_FASTCALL,
      "_gather_rows(ids, outs, /)\n--\n\n"
      "Copies all columns, column i into outs[i]. Whether all rows were there and had exactly these columns."},
+    {"_put_rows", (PyCFunction)(void (*)(void))rows_put_rows, METH_FASTCALL,
+     "_put_rows($self, ids, blocks, /)\n--\n\n"
+     "Stores a row for each id, whose column i is its part of blocks[i]: (rows seen to, of these stored by this call,\n"
+     "the exception of the row after them or None)."},
     {"_append", (PyCFunction)(void (*)(void))rows_append, METH_FASTCALL,
      "_append($self, /, *columns)\n--\n\nStores the next row of a build; its id."},
     {"_mapping", (PyCFunction)rows_mapping, METH_NOARGS, "The owner of the C handle, attached if need be."},

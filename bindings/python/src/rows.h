@@ -69,6 +69,9 @@ int copy_whole_rows(cache *handle, const Batch *batches, uint32_t n_columns, con
 extern PyTypeObject GathererType;
 PyObject *gather_rows(Mapping *mapping, PyObject *ids, PyObject *outs);
 
+// put_rows.c
+PyObject *put_rows(Mapping *mapping, PyObject *ids, PyObject *blocks);
+
 // counts.c
 PyObject *add_to_counter(PyObject *module, PyObject *const *arguments, Py_ssize_t n);
 

@@ -10,7 +10,9 @@ torch = pytest.importorskip("torch", reason="no python3-torch (make deps-torch):
 from torch.utils.data import DataLoader  # noqa: E402
 
 import libcache  # noqa: E402
+from libcache._counts import Stats  # noqa: E402
 from libcache.torch import CachedDataset  # noqa: E402
+from libcache.torch._samples import pile_up, take_apart  # noqa: E402
 from torch_sources import Counted, Failing, Listed, doubled, equal, row_is  # noqa: E402
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -128,3 +130,76 @@ def test_a_batch_from_a_cache_that_is_full_or_gone(tmp_path, session):
     small.cache.session.destroy()
     with pytest.warns(RuntimeWarning, match="not there"):
         assert all(map(row_is, small.__getitems__(range(6)), range(6)))
+
+
+PILED = {
+    "tensor and number": lambda i: (torch.full((2, 3), float(i)), i),
+    "all numbers": lambda i: [i, float(i) / 3, i % 2 == 0, (torch.tensor(i), torch.tensor(i > 2))],
+    "pixels in another order": lambda i: (torch.arange(24).reshape(2, 4, 3).permute(2, 0, 1) + i, -i),
+    "every other number": lambda i: (torch.arange(20, dtype=torch.int16)[::2] * i,),
+    "empty": lambda i: (torch.zeros(0, 4), i),
+}
+
+
+@pytest.mark.parametrize("name", PILED)
+def test_misses_of_a_batch_are_stored_by_one_call(session, name, monkeypatch):
+    source = Listed([PILED[name](i) for i in range(12)])
+    cached = CachedDataset(source, session, key="piled " + name)
+    monkeypatch.setattr(cached._link, "put", lambda *row: pytest.fail(f"row {row} was stored alone"))
+    monkeypatch.setattr(cached._link, "put_all", lambda *rows: pytest.fail("rows were stored one by one"))
+    assert equal(cached.__getitems__(range(1, 12)), source.samples_list[1:])
+    for i, row in enumerate(cached.cache.get_many(range(12))):
+        _, columns = take_apart(source[i])
+        assert len(row) == len(columns)
+        for stored, column in zip(row, map(np.asarray, columns)):
+            assert (stored.dtype, stored.shape) == (column.dtype, column.shape) and np.array_equal(stored, column)
+    assert cached.cache_stats() == Stats(0, 11, 12, {})  # the first row is stored when the data set is made
+
+
+@pytest.mark.parametrize("sample", [
+    (torch.zeros(2, 3), True), (torch.zeros(2, 3), 1.0), (torch.zeros(2, 3), "1"), (torch.zeros(2, 3), np.int64(1)),
+    (torch.zeros(2, 3), 2**63), (torch.zeros(2, 3), None), (torch.zeros(2, 3),), [torch.zeros(2, 3), 1], None,
+    (torch.zeros(2, 3, dtype=torch.float64), 1), (torch.zeros(2, 3, requires_grad=True), 1), (torch.zeros(2, 2), 1),
+    (torch.zeros(2, 3).to_sparse(), 1), (np.zeros((2, 3), np.float32), 1), (torch.nn.Parameter(torch.zeros(2, 3)), 1)])
+def test_a_sample_of_another_kind_is_not_piled_up_with_the_others(sample):
+    usual = (torch.ones(2, 3), 7)
+    form, _ = take_apart(usual)
+    with torch.no_grad():  # in which a tensor's gradient is no hindrance to torch.stack
+        assert pile_up(form, [usual, usual, sample]) is None
+        assert pile_up(form, [sample, sample]) is None or sample[0].shape == (2, 2)
+        assert pile_up(form, [usual, usual]) is not None
+
+
+def test_small_rows_that_fill_a_cache_are_counted(session):
+    samples = [(torch.full((500,), float(i)), i) for i in range(2000)]
+    cached = CachedDataset(Listed(samples), session, key="small rows", limit_bytes=2 << 20)
+    with pytest.warns(RuntimeWarning, match="is full"):
+        assert equal(cached.__getitems__(range(1, 2000)), samples[1:])
+    kept, stats = len(cached.cache), cached.cache_stats()
+    assert 500 < kept < 1500 and stats.stored == kept and sum(stats.refused.values()) == 2000 - kept
+    assert equal([cached[i] for i in range(2000)], samples)
+
+
+class Ending(Counted):
+    """Its session is destroyed while it reads row 5 for the first time."""
+
+    session = None
+
+    def __getitem__(self, index):
+        if index == 5 and self.session is not None:
+            self.session, session = None, self.session
+            session.destroy()
+        return super().__getitem__(index)
+
+
+def test_a_session_that_ends_between_reading_a_batch_and_storing_it(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIBCACHE_SESSION", "ends in a batch")
+    source = Ending(20, str(tmp_path / "reads"))
+    cached = CachedDataset(source)
+    source.session = cached.cache.session
+    with pytest.warns(RuntimeWarning, match="was destroyed: rows are read again"):
+        assert all(map(row_is, cached.__getitems__(range(1, 20)), range(1, 20)))
+    assert cached.cache_stats().refused == {"lost": 19}  # the new cache does not know yet what its rows are made of
+    assert all(row_is(cached[i], i) for i in (7, *range(20)))
+    assert sorted(cached.cache) == list(range(20)) and source.reads == 2 + 19 + 21
+    cached.cache.session.destroy()

@@ -20,8 +20,8 @@ from .._errors import Conflict, Error
 from .._fingerprint import fingerprint
 from .._link import Link, Opener
 from ._ring import pinning
-from ._samples import (addresses, batch_form, cutting_up, fill_batch, putting_together, same_columns, take_apart,
-                       taking_apart, to_text)
+from ._samples import (addresses, batch_form, cutting_up, fill_batch, pile_up, putting_together, same_columns,
+                       take_apart, taking_apart, to_text)
 
 default_collate = torch.utils.data.default_collate
 _FORMAT = "libcache.torch sample 1"
@@ -201,7 +201,7 @@ class CachedDataset(torch.utils.data.Dataset):
             self._link.refuse()
             return sample
         if self._known is cache and self._checked:
-            self._link.put(index, self._row(*self._columns_of(sample), stamp))
+            self._link.put(index, self._row(*self._columns_of(sample), stamp), cache)
             return sample
         try:
             self._know(cache)
@@ -213,7 +213,7 @@ class CachedDataset(torch.utils.data.Dataset):
         except Error:
             self._link.refuse()
             return sample
-        self._link.put(index, self._row(form, columns, stamp))
+        self._link.put(index, self._row(form, columns, stamp), cache)
         return sample
 
     def _columns_of(self, sample: Any) -> tuple[Any, list[Any]]:
@@ -271,7 +271,7 @@ class CachedDataset(torch.utils.data.Dataset):
             raise
         except Error:
             return
-        self._link.put(0, self._row(form, columns, stamp))
+        self._link.put(0, self._row(form, columns, stamp), self._known)
 
     def _check(self, cache: Cache, index: int, form: Any, columns: list[Any]) -> None:
         """Reads a row for the second time, compares, and notes the form for everybody. Once per cache: who finds the
@@ -345,7 +345,7 @@ class CachedDataset(torch.utils.data.Dataset):
         indices = ids.tolist()
         if hits != 0 or len(set(indices)) < len(indices) or self._one_by_one or self._split is _no_columns:
             return None
-        return self._read_together(indices)
+        return self._read_together(ids, indices)
 
     def _cut_block(self, cache: Cache, ids: np.ndarray) -> Optional[list[Any]]:
         """Hits of one shape are copied into one block of memory, and each sample is its own part of it."""
@@ -359,7 +359,7 @@ class CachedDataset(torch.utils.data.Dataset):
         self._cut = None  # rows differ in shape: to try it with each batch would be in vain
         return None
 
-    def _read_together(self, indices: list[int]) -> list[Any]:
+    def _read_together(self, ids: np.ndarray, indices: list[int]) -> list[Any]:
         """Misses are stored after the last one was read: the source's code and ours do not drive each other out of the
         processor's caches with every row."""
         samples: list[Any] = []
@@ -368,12 +368,19 @@ class CachedDataset(torch.utils.data.Dataset):
                 samples.append(self.dataset[index])
         finally:
             self._count(MISS, len(samples))
-            rows, places = self._rows_of(samples)
-            if len(set(places)) < len(places):
-                self._one_by_one = True  # an array may have been written over by the next read: none of it is sure
-            else:
-                self._link.put_all(indices[:len(rows)], rows)
+            if samples:
+                self._store(ids[:len(samples)], samples)
         return samples
+
+    def _store(self, ids: np.ndarray, samples: list[Any]) -> None:
+        piled = pile_up(self._form, samples)
+        rows, places = piled if piled is not None else self._rows_of(samples)
+        if len(set(places)) < len(places):
+            self._one_by_one = True  # an array may have been written over by the next read: none of it is sure
+        elif piled is not None:
+            self._link.put_blocks(ids, rows, self._known)
+        else:
+            self._link.put_all(ids.tolist(), rows, self._known)
 
     def _rows_of(self, samples: list[Any]) -> tuple[list[list[Any]], list[int]]:
         """Samples as they are stored, and where their arrays lie."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -264,6 +265,54 @@ def _fast_checks(form: Form, where: str, names: dict[str, Any], checks: list[str
         columns.append(where)
         return True
     return False
+
+
+_PILED_BYTES = 8192  # of a column of a row: copying more than that costs more than a NumPy array for each tensor
+
+
+def pile_up(form: Form, samples: Sequence[Any]) -> Optional[tuple[tuple[np.ndarray, ...], list[int]]]:
+    """Samples of this form as one array for each column, which holds that column of all of them, and the addresses of
+    their tensors. What take_apart costs for a sample, this costs for a batch. None if that cannot be done: for other
+    samples, tensors that differ in shape or are large, and for what is no plain tensor or number."""
+    columns: list[np.ndarray] = []
+    places: list[int] = []
+    try:
+        piled = _pile(form, samples, columns, places)
+    except (TypeError, RuntimeError, OverflowError):  # NumPy cannot show it, shapes differ, 64 bits are too few
+        piled = False
+    return (tuple(columns), places) if piled and columns else None
+
+
+def _pile(form: Form, values: Sequence[Any], columns: list[np.ndarray], places: list[int]) -> bool:
+    kind = form[0]
+    if kind in ("tuple", "list"):
+        return (_all_are({"tuple": tuple, "list": list}[kind], values) and set(map(len, values)) == {len(form) - 1} and
+                all(_pile(item, of_all, columns, places) for item, of_all in zip(form[1:], zip(*values))))
+    if kind == "tensor" and form[1] != "bfloat16" and not form[1].startswith("complex"):
+        return _pile_tensors(_TORCH_DTYPES[form[1]], values, columns, places)
+    if kind in ("int", "bool", "float"):
+        number, dtype = _NUMBERS[kind]
+        if _all_are(number, values):
+            columns.append(np.array(values, dtype))
+            return True
+    return False
+
+
+_NUMBERS = {"int": (int, np.int64), "bool": (bool, np.bool_), "float": (float, np.float64)}
+_dtype_of, _needs_gradient = operator.attrgetter("dtype"), operator.attrgetter("requires_grad")
+
+
+def _all_are(kind: type, values: Sequence[Any]) -> bool:
+    return set(map(type, values)) == {kind}
+
+
+def _pile_tensors(dtype: torch.dtype, values: Sequence[Any], columns: list[np.ndarray], places: list[int]) -> bool:
+    if (not _all_are(torch.Tensor, values) or set(map(_dtype_of, values)) != {dtype} or
+            any(map(_needs_gradient, values)) or values[0].numel() * values[0].element_size() > _PILED_BYTES):
+        return False
+    columns.append(torch.stack(values).contiguous().numpy())
+    places += filter(None, map(torch.Tensor.data_ptr, values))  # a tensor without numbers has no address
+    return True
 
 
 def _array_of_bytes(column: np.ndarray, dtype: np.dtype) -> np.ndarray:
