@@ -400,6 +400,9 @@ class Checker {
             wrong("spill segment %llu: lent to slot %u, which is not active", big(segment), word.slot);
     }
 
+    static bool holds_rows(ExtentState state) {
+        return state == ExtentState::Sealed || state == ExtentState::Held || state == ExtentState::Granted;
+    }
     // The extent that holds rows and has `offset` below its `used`, or null.
     Run *row_extent(Heads &heads, uint64_t offset) const {
         if (offset < map_.geometry().data_offset) return nullptr;
@@ -408,16 +411,12 @@ class Checker {
         if (head == heads.begin()) return nullptr;
         --head;
         auto &[first, run] = *head;
-        const ExtentState state = run.word.state;
-        if (!touchable(first, run.word)) return nullptr;
+        if (!holds_rows(run.word.state) || !touchable(first, run.word)) return nullptr;
         // Its holder goes on meanwhile: acq, for whoever saw the row's entry sees the `used` that was before
         const uint32_t used =
             live_ ? Bump::unpack(map_.extent(first)->bump.load(std::memory_order_acquire)).used : run.used;
-        const bool holds =
-            (state == ExtentState::Sealed || state == ExtentState::Held || state == ExtentState::Granted) &&
-            offset <
-                map_.chunk_offset(first) + std::min(uint64_t{used} * kUnitBytes, uint64_t{run.word.len} * kChunkBytes);
-        return holds ? &run : nullptr;
+        const uint64_t bytes = std::min(uint64_t{used} * kUnitBytes, uint64_t{run.word.len} * kChunkBytes);
+        return offset < map_.chunk_offset(first) + bytes ? &run : nullptr;
     }
     // The same, of a live region also in what was lent since the heads were walked.
     bool in_row_extent(uint64_t offset) {
