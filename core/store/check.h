@@ -16,14 +16,13 @@ namespace libcache {
 //  2. walking by length lands on heads up to table_top; every state is one of the table; lengths fit
 //  3. charged_bytes = header, slots, table pages and the lengths of all heads that are not EMPTY, and <= limit_bytes
 //  4. GRANTED and HELD name an ACTIVE slot; used <= limit <= length there, used <= length in SEALED
-//  5. [0, used) of each extent is a chain of whole headers; `rows` of a SEALED extent counts the live ones, `bytes`
-//  goes
+//  5. [0, used) of each extent is a chain of whole headers; of a SEALED one `rows` counts the live ones, `bytes` goes
 //     with what they have, `dead` is not more than is dead; so many entries of the index name it
 //  6. each index entry names a row with its id and tag below `used` of an extent that holds rows; no id stands twice;
 //     hashed windows have no gap
 //  7. each INDEX extent belongs to exactly one level, whose number it says, and each level lies in one
 //  8. each live row's header is intact and fits its layout; layouts are stored without a gap; they and the schema are
-//  whole
+//     whole
 //  9. each stub points below `used` of a run of spill segments that is lent or SEALED, no two to the same bytes;
 //     `rows` of a SEALED run counts them, `bytes` is not more than they take; GRANTED and HELD runs name an ACTIVE slot
 // 10. the rows of a stream are those below its next id, and at most one more; its builder is an ACTIVE slot

@@ -36,7 +36,7 @@ char *writable_region() {
         char rights[8] = {};
         if (sscanf(line.c_str(), "%llx-%*x %7s", &from, rights) != 2 || strcmp(rights, "rw-s") != 0) continue;
         char *base = reinterpret_cast<char *>(from);
-        if (reinterpret_cast<RegionHeader *>(base)->magic.load() == kRegionMagic) return base;
+        if (reinterpret_cast<RegionHeader *>(base)->magic.load(std::memory_order_acquire) == kRegionMagic) return base;
     }
     cr_assert(false, "this process has no region mapped for writing");
     return nullptr;
@@ -44,11 +44,11 @@ char *writable_region() {
 
 // The check finds a fault while `word` has another value, and none before and after.
 void expect_fault(cache *handle, AtomicU64 &word, uint64_t wrong, const char *sentence) {
-    const uint64_t right = word.load();
+    const uint64_t right = word.load(std::memory_order_acquire);
     cr_assert_eq(faults_of(handle).size(), 0, "%s, before: %s", sentence, faults_of(handle)[0].c_str());
-    word.store(wrong);
+    word.store(wrong, std::memory_order_release);
     const std::vector<std::string> faults = faults_of(handle);
-    word.store(right);
+    word.store(right, std::memory_order_release);
     cr_assert(!faults.empty(), "a wrong word is not found: %s", sentence);
     bool said = false;
     for (const std::string &fault : faults)
@@ -83,27 +83,29 @@ Test(check, finds_each_kind_of_wrong_word) {
     char *base = writable_region();
     auto &header = *reinterpret_cast<RegionHeader *>(base);
     auto *extents = reinterpret_cast<Extent *>(base + header.table_offset);
-    expect_fault(s.rows, header.charged_bytes, header.charged_bytes.load() + 65536, "charged:");
+    expect_fault(s.rows, header.charged_bytes, header.charged_bytes.load(std::memory_order_acquire) + 65536,
+                 "charged:");
     expect_fault(s.rows, header.top_bytes, header.data_offset, "beyond top_bytes");
     uint64_t sealed = 0;
-    while (ExtentWord::unpack(extents[sealed].own.load()).state != ExtentState::Sealed) {
-        sealed += ExtentWord::unpack(extents[sealed].own.load()).len;
-        cr_assert_lt(sealed, header.table_top.load(), "a full cache has no sealed extent");
+    while (ExtentWord::unpack(extents[sealed].own.load(std::memory_order_acquire)).state != ExtentState::Sealed) {
+        sealed += ExtentWord::unpack(extents[sealed].own.load(std::memory_order_acquire)).len;
+        cr_assert_lt(sealed, header.table_top.load(std::memory_order_acquire), "a full cache has no sealed extent");
     }
-    const ExtentWord own = ExtentWord::unpack(extents[sealed].own.load());
-    expect_fault(s.rows, extents[sealed].rows, extents[sealed].rows.load() + 1, "rows stated");
+    const ExtentWord own = ExtentWord::unpack(extents[sealed].own.load(std::memory_order_acquire));
+    expect_fault(s.rows, extents[sealed].rows, extents[sealed].rows.load(std::memory_order_acquire) + 1, "rows stated");
     expect_fault(s.rows, extents[sealed].bump, Bump{0xffffffff, 0xffffffff}.pack(), "used");
     expect_fault(s.rows, extents[sealed].own, ExtentWord{ExtentState::Free, own.slot, own.len, own.seq}.pack(),
                  "names no row");
     expect_fault(s.rows, extents[sealed].own, ExtentWord{ExtentState::Held, 77, own.len, own.seq}.pack(), "slot 77");
     expect_fault(s.rows, extents[sealed].own, ExtentWord{ExtentState::Index, 0, own.len, own.seq}.pack(),
                  "levels name");
-    const auto entries = reinterpret_cast<AtomicU64 *>(base + header.level[0].offset.load());
-    expect_fault(s.rows, entries[5], entries[6].load(), "stands twice");
+    const auto entries = reinterpret_cast<AtomicU64 *>(base + header.level[0].offset.load(std::memory_order_acquire));
+    expect_fault(s.rows, entries[5], entries[6].load(std::memory_order_acquire), "stands twice");
     expect_fault(s.rows, entries[5], 0, "rows stated");
     // A row's header, last: the word behind its check.
-    auto &row = *reinterpret_cast<AtomicU64 *>(base + IndexEntry::offset(entries[5].load()) + 24);
-    expect_fault(s.rows, row, row.load() ^ 1ULL << 40, "damaged");
+    auto &row =
+        *reinterpret_cast<AtomicU64 *>(base + IndexEntry::offset(entries[5].load(std::memory_order_acquire)) + 24);
+    expect_fault(s.rows, row, row.load(std::memory_order_acquire) ^ 1ULL << 40, "damaged");
 }
 
 Test(check, finds_nothing_while_writers_and_builders_work_and_die) {
@@ -268,12 +270,13 @@ Test(check, statistics_stay_possible_whatever_the_words_say) {
     char *base = writable_region();
     auto &header = *reinterpret_cast<RegionHeader *>(base);
     auto *extents = reinterpret_cast<Extent *>(base + header.table_offset);
-    std::vector<std::pair<AtomicU64 *, uint64_t>> words = {{&header.charged_bytes, header.charged_bytes.load()}};
-    for (uint64_t chunk = 0; chunk < header.table_top.load();) {
+    std::vector<std::pair<AtomicU64 *, uint64_t>> words = {
+        {&header.charged_bytes, header.charged_bytes.load(std::memory_order_acquire)}};
+    for (uint64_t chunk = 0; chunk < header.table_top.load(std::memory_order_acquire);) {
         Extent &extent = extents[chunk];
         for (AtomicU64 *word : {&extent.rows, &extent.bytes, &extent.dead})
             words.emplace_back(word, word->load());
-        chunk += std::max(1u, ExtentWord::unpack(extent.own.load()).len);
+        chunk += std::max(1u, ExtentWord::unpack(extent.own.load(std::memory_order_acquire)).len);
     }
     cr_assert_gt(words.size(), 6, "a full cache has but one extent");
     for (const uint64_t wrong : {uint64_t(INT64_MAX), uint64_t(INT64_MIN), UINT64_MAX}) {
