@@ -8,6 +8,7 @@
 // broker's start.
 #pragma once
 
+#include "core/common/page.h"
 #include "core/control/socket.h"
 #include "core/control/wire.h"
 #include "core/server/extents.h"
@@ -247,7 +248,9 @@ class CacheRegion {
     uint64_t kept_from_rows() const;
     uint64_t room_but(uint64_t kept) const;
     uint64_t row_room() const { return room_but(kept_from_rows()); }
-    uint64_t stub_room() const { return room_but(std::max(kept_from_rows() / kLevelShare, kChunkBytes)); }
+    // At least one level's chunk, and a page of the extent table to name it.
+    uint64_t kept_from_stubs() const { return std::max(kept_from_rows() / kLevelShare, kChunkBytes + page_bytes()); }
+    uint64_t stub_room() const { return room_but(kept_from_stubs()); }
 
     // grow.cc
     void begin_growth(LevelKind kind, uint64_t first, uint64_t slots);
