@@ -125,6 +125,13 @@ int read_on(uint32_t session_id, unsigned seed) {
     }
 }
 
+// The id of a row that nobody else puts. At most so many in a millisecond: on a busy machine it can take seconds until
+// the servers are killed, and a cache that is full by then refuses the row before anybody is asked for room.
+int64_t own_id(unsigned seed, int64_t n, int64_t most) {
+    if (n % most == 0) usleep(1000);
+    return (int64_t(seed) << 24) + n;
+}
+
 // Puts and reads until all is there or, `until_the_server_dies`, until a put fails.
 int write_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
     if (!until_the_server_dies) {
@@ -137,10 +144,11 @@ int write_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
     cache *handle = crash::open_cache(client, session_id, kRows, 256 << 20);
     count(counts().ready);
     for (int64_t n = 0;; n++) { // rows that are read, then such of its own: it uses up what it was lent
-        const int64_t id = n < kIds ? crash::id_of(n) : (int64_t(seed) << 24) + n;
+        const int64_t id = n < kIds ? crash::id_of(n) : own_id(seed, n, 4);
         const int result = rows::put(handle, id, crash::kLargest);
         count(counts().rows_put);
-        if (result < 0) return result == CACHE_ESERVER ? kServerGone : 1;
+        if (result == CACHE_ESERVER) return kServerGone;
+        if (result < 0) crash::must(result, "the put of a writer");
     }
 }
 
@@ -156,10 +164,11 @@ int spill_on(uint32_t session_id, unsigned seed, bool until_the_server_dies) {
     cache *handle = crash::open_spilling(client, session_id, kSpilled);
     count(counts().ready);
     for (int64_t n = 0;; n++) { // as in write_on
-        const int64_t id = n < crash::kSpillIds ? n : (int64_t(seed) << 24) + n;
+        const int64_t id = n < crash::kSpillIds ? n : own_id(seed, n, 1);
         const int result = rows::put(handle, id, crash::kSpillLargest);
         count(counts().spilled_put);
-        if (result < 0) return result == CACHE_ESERVER ? kServerGone : 1;
+        if (result == CACHE_ESERVER) return kServerGone;
+        if (result < 0) crash::must(result, "a put that may spill");
     }
 }
 
