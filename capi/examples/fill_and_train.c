@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <libcache.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,7 +82,7 @@ static int read_all(int file, char *to, uint64_t bytes) {
 }
 
 /* A miss: reads the file straight into the cache's memory if it may, else into memory of our own. */
-static uint64_t fill(int64_t id, int file, int64_t bytes) {
+static uint64_t fill(int64_t id, const char *name, int file, int64_t bytes) {
     cache_column column = {.bytes = (uint64_t)bytes, .shape = &bytes, .ndim = 1, .dtype = CACHE_BYTES};
     cache_reservation *room = NULL; /* stays so if another process was faster */
     int code = rows && !full ? cache_reserve(rows, id, &column, 1, &room) : 0;
@@ -88,13 +90,14 @@ static uint64_t fill(int64_t id, int file, int64_t bytes) {
     if (!room) column.data = malloc((size_t)bytes + 1);
     if (!column.data && bytes > 0) die("malloc");
 
-    const int broken = read_all(file, column.data, column.bytes);
-    const uint64_t sum = broken ? 0 : train(column.data, column.bytes);
-    if (broken) perror("a file was not read to its end");
+    if (read_all(file, column.data, column.bytes) != 0) {
+        cache_abort(room); /* nobody ever sees half a row */
+        fprintf(stderr, "%s was not read to its end\n", name);
+        exit(1);
+    }
+    const uint64_t sum = train(column.data, column.bytes);
     if (!room)
         free(column.data);
-    else if (broken)
-        cache_abort(room); /* nobody ever sees half a row */
     else if ((code = cache_commit(room)) < 0)
         handle(code);
     return sum;
@@ -115,7 +118,7 @@ static uint64_t read_row(int64_t id, const char *name, long *hits) {
     struct stat status;
     const int file = open(name, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &status) != 0) die(name);
-    const uint64_t sum = fill(id, file, status.st_size);
+    const uint64_t sum = fill(id, name, file, status.st_size);
     close(file);
     return sum;
 }
@@ -178,13 +181,35 @@ static int all_ended_well(void) {
     return well;
 }
 
+static int usage(FILE *to, const char *program) {
+    fprintf(to,
+            "usage: %s DIRECTORY [EPOCHS [PROCESSES]]\n"
+            "Reads each file of DIRECTORY in EPOCHS epochs (3, unless given) and PROCESSES processes (1), through a "
+            "cache.\n",
+            program);
+    return to == stdout ? 0 : 2;
+}
+
+/* Of epochs or processes: at least 1. */
+static int number(const char *program, const char *name, const char *text) {
+    char *end;
+    const long n = strtol(text, &end, 10);
+    if (n >= 1 && n <= INT_MAX && *end == 0) return (int)n;
+    const int status = usage(stderr, program);
+    fprintf(stderr, "%s: %s is '%s', not a whole number from 1 to %d\n", program, name, text, INT_MAX);
+    exit(status);
+}
+
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        fprintf(stderr, "usage: %s DIRECTORY [EPOCHS [PROCESSES]]\n", argv[0]);
-        return 2;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return usage(stdout, argv[0]);
+    if (argc < 2 || argc > 4) return usage(stderr, argv[0]);
+    if (argv[1][0] == '-') { /* a directory of such a name: ./-name */
+        const int status = usage(stderr, argv[0]);
+        fprintf(stderr, "%s: unknown option %s\n", argv[0], argv[1]);
+        return status;
     }
-    const int epochs = argc > 2 ? atoi(argv[2]) : 3;
-    const int processes = argc > 3 ? atoi(argv[3]) : 1;
+    const int epochs = argc > 2 ? number(argv[0], "EPOCHS", argv[2]) : 3;
+    const int processes = argc > 3 ? number(argv[0], "PROCESSES", argv[3]) : 1;
     struct dirent **entries;
     int n;
     /* Sorted, so that row i is the same file for everyone. */

@@ -71,5 +71,33 @@ def test_a_missing_directory_ends_it_with_a_word(program, admin, tmp_path):  # n
     done = subprocess.run([program, tmp_path / "nowhere"], env=admin.env, capture_output=True, text=True,
                           timeout=HANG_SECONDS, check=False)
     assert done.returncode > 0 and "nowhere" in done.stderr  # less than 0: aborted
-    done = subprocess.run([program], env=admin.env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
-    assert done.returncode != 0 and done.stderr.startswith("usage: ")
+
+
+def test_help_and_wrong_arguments_are_told_before_anything_is_read(program, admin):  # noqa: F811
+    def run(*words):
+        done = subprocess.run([program, *words], env=admin.env, capture_output=True, text=True, timeout=HANG_SECONDS,
+                              check=False)
+        return done.returncode, done.stdout, done.stderr
+    status, told, errors = run("--help")
+    assert (status, errors) == (0, "") and told.startswith("usage: ")
+    assert all(word in told for word in ("DIRECTORY", "EPOCHS", "PROCESSES", "unless given"))
+    for words, wrong in ((["--nonsense", "."], "--nonsense"), ([".", "x"], "EPOCHS"), ([".", "0"], "EPOCHS"),
+                         ([".", "1", "0"], "PROCESSES"), ([".", "1", "1", "1", "1"], "usage")):
+        status, told, errors = run(*words)
+        assert (status, told) == (2, "") and errors.startswith("usage: ") and wrong in errors, words
+        assert "without a cache" not in errors, words
+
+
+def test_a_file_that_goes_away_ends_it_with_its_name(program, admin, files):  # noqa: F811
+    directory, _ = files  # no server: each epoch reads the files themselves
+    with subprocess.Popen([program, directory, "1000000000"], env=admin.env, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout.readline().startswith("epoch 1: 0 rows")
+            (directory / "007").unlink()
+            _, told = running.communicate(timeout=HANG_SECONDS)
+        finally:
+            running.kill()
+    assert running.returncode == 1
+    _, last = told.splitlines()  # after the one about the server: no traceback, no panic
+    assert "007" in last and "No such file" in last

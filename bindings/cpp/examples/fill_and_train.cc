@@ -4,6 +4,8 @@
 // process that trains on the same files meanwhile: those that this one forks, and any other that is started. The cache
 // only ever helps: when it is full, dropped or away, training goes on.
 #include <algorithm>
+#include <charconv>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -148,6 +150,25 @@ bool all_ended_well() {
     return well;
 }
 
+int usage(FILE *to, const char *program) {
+    fprintf(to,
+            "usage: %s DIRECTORY [EPOCHS [PROCESSES]]\n"
+            "Reads each file of DIRECTORY in EPOCHS epochs (3, unless given) and PROCESSES processes (1), through a "
+            "cache.\n",
+            program);
+    return to == stdout ? 0 : 2;
+}
+
+// Of epochs or processes: at least 1.
+int number(const char *program, const char *name, std::string_view text) {
+    int n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error == std::errc() && end == text.data() + text.size() && n >= 1) return n;
+    const int status = usage(stderr, program);
+    fprintf(stderr, "%s: %s is '%s', not a whole number from 1 to %d\n", program, name, text.data(), INT_MAX);
+    exit(status);
+}
+
 int train_on(const char *directory, int epochs, int processes) {
     const std::vector<fs::path> files = files_of(directory);
     Trainer trainer(files);
@@ -160,12 +181,16 @@ int train_on(const char *directory, int epochs, int processes) {
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc < 2) {
-        fprintf(stderr, "usage: %s DIRECTORY [EPOCHS [PROCESSES]]\n", argv[0]);
-        return 2;
+    const std::string_view first = argc > 1 ? argv[1] : "";
+    if (first == "--help" || first == "-h") return usage(stdout, argv[0]);
+    if (argc < 2 || argc > 4) return usage(stderr, argv[0]);
+    if (first.starts_with('-')) { // a directory of such a name: ./-name
+        const int status = usage(stderr, argv[0]);
+        fprintf(stderr, "%s: unknown option %s\n", argv[0], argv[1]);
+        return status;
     }
-    const int epochs = argc > 2 ? atoi(argv[2]) : 3;
-    const int processes = argc > 3 ? atoi(argv[3]) : 1;
+    const int epochs = argc > 2 ? number(argv[0], "EPOCHS", argv[2]) : 3;
+    const int processes = argc > 3 ? number(argv[0], "PROCESSES", argv[3]) : 1;
     try {
         return train_on(argv[1], epochs, processes);
     } catch (const fs::filesystem_error &error) { // the directory, or a file that has gone meanwhile

@@ -100,6 +100,14 @@ def train_epochs(files, epochs, process, processes):
         sys.stdout.flush()
 
 
+def train_or_say(*what):
+    """A source that cannot be read ends the training; a cache that cannot be used never does."""
+    try:
+        train_epochs(*what)
+    except (OSError, EOFError) as error:
+        sys.exit(str(error))
+
+
 def number(text):
     """Of epochs or processes: at least 1."""
     if int(text) < 1:
@@ -117,11 +125,11 @@ def main():
         files = sorted(Path(entry.path) for entry in os.scandir(options.directory) if entry.is_file())
     except OSError as error:
         return f"the files of {options.directory} cannot be listed: {error.strerror}"
-    others = [multiprocessing.Process(target=train_epochs, args=(files, options.epochs, process, options.processes))
+    others = [multiprocessing.Process(target=train_or_say, args=(files, options.epochs, process, options.processes))
               for process in range(1, options.processes)]
     for other in others:
         other.start()
-    train_epochs(files, options.epochs, 0, options.processes)
+    train_or_say(files, options.epochs, 0, options.processes)
     for other in others:
         other.join()
     return int(any(other.exitcode != 0 for other in others))

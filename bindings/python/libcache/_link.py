@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
@@ -22,7 +21,6 @@ from ._counts import STORED, Counts
 from ._errors import Conflict, Error, Full, Gone, InvalidArgument, NoSession, NotSupported, ServerGone
 from ._notices import first_to_tell, lives, this_process, warn
 
-_START_SECONDS = 30  # for a server that another process is just starting
 _UNKNOWN_ROWS = 10_000  # an epoch's rows where nobody said how many there are
 _TRIED_IDS = 16      # cache ids tried when the first one has another tag
 _LABEL_BYTES = lib.CACHE_MAX_LABEL_BYTES
@@ -35,8 +33,8 @@ def server_folder() -> str:
 
 
 def connect_or_start(port: Optional[int]) -> Client:
-    """A client; starts a server if none runs. The port lets only one of many starters succeed, the others wait for
-    it."""
+    """A client; starts a server if none runs. Of many that start one, whoever has its socket first succeeds. The others
+    need not wait here: their Client waits until it serves, and a start that cannot succeed never will."""
     try:
         return Client(port)
     except ServerGone:
@@ -48,15 +46,10 @@ def connect_or_start(port: Optional[int]) -> Client:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         output.seek(0)
         said = output.read().decode(errors="replace").strip()
-    deadline = time.monotonic() + (_START_SECONDS if done.returncode else 1)
-    while True:
-        try:
-            client = Client(port)
-            break
-        except ServerGone as error:
-            if time.monotonic() > deadline:
-                raise ServerGone(f"{error}; '{' '.join(words)}' said: {said}") from error
-        time.sleep(0.02)
+    try:
+        client = Client(port)
+    except ServerGone as error:
+        raise ServerGone(f"{error}; '{' '.join(words)}' said: {said}") from error
     if done.returncode == 0:  # it stays when this process ends, which nobody would expect without a word
         _tell_of_start(client)
     return client

@@ -101,6 +101,18 @@ def test_only_visited_rows_are_cached_and_a_part_of_them_is_used(another, digits
     assert (cache.get_stat().misses, cache.get_stat().hits) == (20, 10)
 
 
+def test_its_id_tells_one_cache_of_a_session_from_another(another, session, server, digits):
+    train, test = another(), another()
+    rows_of(ds.MnistDataset(digits, num_samples=10, shuffle=False, cache=train))
+    rows_of(ds.MnistDataset(digits, num_samples=5, shuffle=False).map(vision.Rescale(1, 0), "image", cache=test))
+    assert {cache.get_stat().cache_id: cache.get_stat().num_mem_cached for cache in (train, test)} == {
+        stats.cache_id: stats.rows_in_memory for stats in session.caches()}
+    dropped = server.admin("--destroy_cache", session.id, train.get_stat().cache_id, "-p", server.port)
+    assert dropped.returncode == 0, dropped.stderr
+    living = [stats.cache_id for stats in session.caches() if stats.state == 1]  # the other is still mapped here
+    assert living == [test.get_stat().cache_id]
+
+
 def misses(make, *variants):
     """How many rows each variant reads from the source, one after the other in one session."""
     found = []

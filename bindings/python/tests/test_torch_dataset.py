@@ -352,6 +352,46 @@ def test_losing_the_cache_in_the_middle_of_an_epoch(own_server, tmp_path, what, 
     assert len([warning for warning in caught if warning.category is RuntimeWarning]) <= 1
 
 
+def test_a_lost_cache_is_tried_again_when_an_epoch_was_asked_for(own_server, tmp_path):
+    """Not for every row, which would take as long as a server takes to refuse; and though no row comes twice."""
+    cached = CachedDataset(Counted(ROWS, str(tmp_path / "reads")))
+    cached.cache.session.destroy()
+    own_server.stop()
+    with pytest.warns(RuntimeWarning, match="not there"):
+        cached[1]  # with this one it is lost
+    own_server.start()
+    others = [i for i in range(ROWS) if i != 1]
+    for i in [*others, others[0]]:  # the rest of this epoch, and the first row of the next
+        assert not libcache.Client().sessions()
+        assert row_is(cached[i], i)
+    assert row_is(cached[others[1]], others[1])
+    assert libcache.Client().sessions() and others[1] in cached._link.cache
+
+
+class Given(torch.utils.data.Sampler):
+    """The indices of each epoch, as given."""
+
+    def __init__(self, *epochs):
+        self.epochs = iter(epochs)
+
+    def __iter__(self):
+        return iter(next(self.epochs))
+
+
+def test_a_worker_tries_a_lost_cache_again_after_its_share_of_an_epoch(own_server, tmp_path):
+    """Workers that live on do not see an epoch begin, and a sampler need not come back to the row that was lost."""
+    cached = CachedDataset(Counted(ROWS, str(tmp_path / "reads")))
+    workers, first = 2, list(range(ROWS))
+    loader = DataLoader(cached, sampler=Given(first, first[2:]), num_workers=workers, persistent_workers=True)
+    cached.cache.session.destroy()
+    own_server.stop()
+    assert len(list(loader)) == ROWS  # batches of one row: each worker lost the cache with its first
+    own_server.start()
+    assert [int(label) for _, label in loader] == first[2:]
+    [stats] = libcache.Client().sessions()[0].caches()
+    assert stats.rows_in_memory > ROWS // 2  # nearly the whole epoch, by both
+
+
 def test_hits_go_on_without_a_server(own_server, tmp_path):
     source = Counted(ROWS, str(tmp_path / "reads"))
     cached = CachedDataset(source)

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What CachedDataset tells its user: of arguments that cannot be meant, of a server that it starts, of what is lost."""
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +15,7 @@ torch = pytest.importorskip("torch", reason="no python3-torch (make deps-torch):
 from torch.utils.data import DataLoader  # noqa: E402
 
 import libcache  # noqa: E402
+from libcache import _link  # noqa: E402
 from libcache._counts import Stats  # noqa: E402
 from libcache.torch import CachedDataset, CachedIterable, cached_loader  # noqa: E402
 from conftest import WATCHDOG  # noqa: E402
@@ -69,6 +74,48 @@ def test_a_server_that_is_started_is_told_of(no_server, source, capfd):
                                       f"cache_admin --stop -p {info.port} ends it\n")
     CachedDataset(source)
     assert capfd.readouterr().err == ""
+
+
+def test_a_server_that_another_process_is_just_starting(no_server, source, monkeypatch, capfd):
+    """Its socket is there before it serves: who asks then is the other's client, and starts none."""
+    path = os.path.join(no_server.folder, f"cache_server.{no_server.port}")
+    find_admin = _link._find_admin
+
+    def begin():  # after nobody was found, before the start
+        starting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        starting.settimeout(WATCHDOG)
+        starting.bind(path)
+        starting.listen()
+        threading.Thread(target=serve_for, args=(starting,)).start()
+        return find_admin()
+
+    def serve_for(starting):
+        starting.accept()[0].close()  # cache_admin --start looks whether somebody listens
+        client = starting.accept()[0]
+        client.recv(4096)  # it waits for a welcome
+        starting.close()
+        os.unlink(path)
+        no_server.start()
+        client.close()
+    monkeypatch.setattr(_link, "_find_admin", begin)
+    cached = CachedDataset(source)
+    assert cached.cache is not None and row_is(cached[3], 3)
+    assert "started a server" not in capfd.readouterr().err
+    assert len(libcache.Client().sessions()) == 1
+
+
+def test_a_start_that_cannot_succeed_is_tried_once_and_told(no_server, source, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", no_server.port))
+        taken.listen()
+        tried = []
+        run = subprocess.run
+        monkeypatch.setattr(_link, "subprocess", SimpleNamespace(
+            run=lambda *words, **options: tried.append(words) or run(*words, **options), DEVNULL=subprocess.DEVNULL))
+        monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waits for what nobody starts"))
+        with pytest.warns(RuntimeWarning, match=f"said: cannot bind TCP port {no_server.port}"):
+            cached = CachedDataset(source, port=no_server.port)
+    assert len(tried) == 1 and row_is(cached[3], 3)
 
 
 def told_by_a_job(job):
@@ -153,6 +200,18 @@ def test_a_lost_cache_is_none_and_comes_back(own_server, source):
         assert cached.cache is None
     own_server.start()
     assert cached.cache is not None
+
+
+def test_what_is_lost_again_is_told_again(own_server, source):
+    """Once per loss: a cache that is found again begins anew."""
+    for _ in range(2):
+        cached = CachedDataset(source)
+        cached.cache.session.destroy()
+        own_server.stop()
+        with pytest.warns(RuntimeWarning, match="is not there: rows come from the source") as caught:
+            assert all(row_is(cached[i], i) for _ in range(2) for i in range(1, ROWS))
+        assert len(caught) == 1
+        own_server.start()
 
 
 def test_rows_that_do_not_fit_go_to_disk_with_spill(no_server, source, tmp_path):

@@ -80,29 +80,33 @@ impl Rows {
             Ok(None) => {}
             Err(error) => self.handle(error),
         }
-        Ok(train(&fs::read(path)?))
+        Ok(train(&fs::read(path).map_err(named(path))?))
     }
 }
 
 /// What training makes of the row. None: another process was faster.
 fn fill_in_place(cache: &Cache, id: i64, path: &Path) -> io::Result<libcache::Result<Option<u64>>> {
-    let mut file = File::open(path)?;
-    let bytes = file.metadata()?.len();
+    let mut file = File::open(path).map_err(named(path))?;
+    let bytes = file.metadata().map_err(named(path))?.len();
     let mut room = match cache.reserve(id, &[Spec::new(Dtype::Bytes, &[bytes as i64])]) {
         Ok(Some(room)) => room,
         Ok(None) => return Ok(Ok(None)),
         Err(error) => return Ok(Err(error)),
     };
-    file.read_exact(room.bytes_mut(0))?; // if it fails the row is aborted: nobody sees half of it
+    file.read_exact(room.bytes_mut(0)).map_err(named(path))?; // if it fails the row is aborted: nobody sees half of it
     let sum = train(room.bytes_mut(0));
     Ok(room.commit().map(|_| Some(sum)))
 }
 
+/// What the system does not say: of which file or directory.
+fn named(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Sorted, so that row i is the same file for everyone.
-fn files_of(directory: &str) -> io::Result<Vec<PathBuf>> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{directory}: {error}"));
-    let mut files =
-        fs::read_dir(directory).map_err(named)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+fn files_of(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).map_err(named(directory))?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     files.retain(|path| path.is_file());
     files.sort();
     Ok(files)
@@ -111,7 +115,7 @@ fn files_of(directory: &str) -> io::Result<Vec<PathBuf>> {
 fn fingerprint_of(files: &[PathBuf]) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new(); // always with the same keys
     for path in files {
-        let facts = path.metadata()?;
+        let facts = path.metadata().map_err(named(path))?;
         (path, facts.len(), facts.modified()?).hash(&mut hasher);
     }
     Ok(hasher.finish())
@@ -138,22 +142,63 @@ fn train_epochs(files: &[PathBuf], epochs: u32, process: usize, processes: usize
     Ok(())
 }
 
-fn main() -> io::Result<()> {
-    let arguments: Vec<String> = env::args().collect();
-    let number = |i: usize, other: usize| arguments.get(i).map_or(other, |text| text.parse().unwrap_or(other));
-    if arguments.len() < 2 {
-        eprintln!("usage: {} DIRECTORY [EPOCHS [PROCESSES]]", arguments[0]);
-        exit(2);
+fn usage(program: &str) -> String {
+    format!(
+        "usage: {program} DIRECTORY [EPOCHS [PROCESSES]]\n\
+         Reads each file of DIRECTORY in EPOCHS epochs (3, unless given) and PROCESSES processes (1), through a cache."
+    )
+}
+
+/// Of epochs or processes: at least 1.
+fn number(name: &str, text: Option<&String>, otherwise: u32) -> Result<u32, String> {
+    let text = match text {
+        None => return Ok(otherwise),
+        Some(text) => text,
+    };
+    let wrong = || format!("{name} is '{text}', not a whole number from 1 to {}", u32::MAX);
+    text.parse().ok().filter(|&n| n >= 1).ok_or_else(wrong)
+}
+
+/// Epochs and processes.
+fn numbers(words: &[String]) -> Result<(u32, u32), String> {
+    if words[0].starts_with('-') {
+        return Err(format!("unknown option {}", words[0])); // a directory of such a name: ./-name
     }
-    let (epochs, processes, process) = (number(2, 3), number(3, 1), number(4, 0));
-    // The others are this program once more, told their number.
+    Ok((number("EPOCHS", words.get(1), 3)?, number("PROCESSES", words.get(2), 1)?))
+}
+
+/// process: 0 starts the others, which are this program once more, told their number. Whether all have ended well.
+fn run(program: &str, directory: &str, epochs: u32, processes: u32, process: u32) -> io::Result<bool> {
     let others = (1..processes).filter(|_| process == 0).map(|other| {
-        let words = [arguments[1].clone(), epochs.to_string(), processes.to_string(), other.to_string()];
-        Command::new(&arguments[0]).args(words).spawn()
+        let words = [directory, &epochs.to_string(), &processes.to_string(), &other.to_string()];
+        Command::new(program).args(words).spawn()
     });
     let others = others.collect::<io::Result<Vec<_>>>()?;
-    let mine = train_epochs(&files_of(&arguments[1])?, epochs as u32, process, processes);
+    let mine = files_of(Path::new(directory))
+        .and_then(|files| train_epochs(&files, epochs, process as usize, processes as usize));
     let ends = others.into_iter().map(|mut other| Ok(other.wait()?.success()));
     let well = ends.chain(iter::once(mine.map(|()| true))).collect::<io::Result<Vec<bool>>>()?;
-    exit(if well.into_iter().all(|well| well) { 0 } else { 1 })
+    Ok(well.into_iter().all(|well| well))
+}
+
+fn main() {
+    let (program, words) = (env::args().next().unwrap_or_default(), env::args().skip(1).collect::<Vec<_>>());
+    if matches!(words.first().map(String::as_str), Some("--help" | "-h")) {
+        println!("{}", usage(&program));
+        exit(0);
+    }
+    if words.is_empty() || words.len() > 4 {
+        eprintln!("{}", usage(&program));
+        exit(2);
+    }
+    let (epochs, processes) = numbers(&words).unwrap_or_else(|wrong| {
+        eprintln!("{}\n{program}: {wrong}", usage(&program));
+        exit(2)
+    });
+    let process = words.get(3).and_then(|text| text.parse().ok()).unwrap_or(0); // given by the first process only
+    let well = run(&program, &words[0], epochs, processes, process).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        false
+    });
+    exit(if well { 0 } else { 1 })
 }

@@ -34,6 +34,7 @@ class CacheStat:
     num_disk_cached: int  #: rows on disk
     hits: int             #: rows that this process has read from the cache
     misses: int           #: rows that this process has read from the source
+    cache_id: int         #: its line in cache_admin --list_sessions, and what --destroy_cache takes
 
 
 class DatasetCache:
@@ -180,7 +181,7 @@ class Core:
         rows = stats.rows_in_memory + stats.rows_spilled
         stored = stats.row_bytes + stats.spilled_bytes
         return CacheStat(max(1, stored // rows) if rows else 0, stats.rows_in_memory, stats.rows_spilled, self.hits,
-                         self.misses)
+                         self.misses, stats.cache_id)
 
     def _port(self) -> int:
         given = self._options.port or os.environ.get("LIBCACHE_PORT") or os.environ.get("MS_CACHE_PORT")

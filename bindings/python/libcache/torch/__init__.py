@@ -12,7 +12,8 @@ fingerprint of the data set (its files, parameters and operations), so that anot
 another version of your own code is another cache, never a wrong row.
 """
 from ._cached_loader import CachedLoader
-from ._dataset import CachedDataset, RandomSampleError, Rows, collate
+from ._collate import Rows, collate
+from ._dataset import CachedDataset, RandomSampleError
 from ._iterable import CachedIterable
 from ._loader import cached_loader, decode_rgb
 from ._samples import SampleError

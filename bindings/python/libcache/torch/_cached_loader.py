@@ -20,7 +20,8 @@ from .. import _rows
 from .._cache import Cache
 from .._counts import HIT
 from .._errors import Error
-from ._dataset import CachedDataset, default_collate
+from ._collate import default_collate
+from ._dataset import CachedDataset
 from ._handover import Slots
 from ._handover import Slot as HandoverSlot
 from ._misses import Misses

@@ -19,11 +19,10 @@ from .._counts import HIT, MISS, Stats
 from .._errors import Conflict, Error
 from .._fingerprint import fingerprint
 from .._link import Link, Opener
-from ._ring import pinning
+from ._collate import Rows, default_collate, empty_column
 from ._samples import (addresses, batch_form, cutting_up, fill_batch, pile_up, putting_together, same_columns,
                        take_apart, taking_apart, to_text)
 
-default_collate = torch.utils.data.default_collate
 _FORMAT = "libcache.torch sample 1"
 _SCHEMA_BYTES = 3900  # of the 4,000 that a cache keeps
 
@@ -143,7 +142,7 @@ class CachedDataset(torch.utils.data.Dataset):
         self._link.counts.add(counter, rows)
 
     @property
-    def rows(self) -> "Rows":
+    def rows(self) -> Rows:
         """The same data set for `collate`, which gathers whole batches: DataLoader(train.rows, collate_fn=collate)."""
         return Rows(self)
 
@@ -412,7 +411,7 @@ class CachedDataset(torch.utils.data.Dataset):
         try:
             row = cache.get(ids[0])
             if row is not None and len(row) == self._columns:
-                tensors = [_empty(column, len(ids), pin_memory) for column in row]
+                tensors = [empty_column(column, len(ids), pin_memory) for column in row]
                 if cache._gather_rows(ids, tuple(tensor.numpy() for tensor in tensors)):
                     self._count(HIT, len(ids))
                     return fill_batch(self._batch_where, tensors.__getitem__)
@@ -438,51 +437,6 @@ class CachedDataset(torch.utils.data.Dataset):
 
     def __repr__(self) -> str:
         return f"<libcache.torch.CachedDataset of {type(self.dataset).__name__}, {len(self)} rows, {self.cache!r}>"
-
-
-class Rows(torch.utils.data.Dataset):
-    """The rows of a CachedDataset for `collate`: items are tickets, which collate turns into a batch at once."""
-
-    def __init__(self, dataset: CachedDataset) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> "Row":
-        return Row((self.dataset, index))
-
-
-class Row(tuple):
-    """(CachedDataset, index): a sample that was not read yet."""
-
-    __slots__ = ()
-
-
-def collate(samples: Sequence[Any], pin_memory: bool = False) -> Any:
-    """Makes a batch. Tickets of CachedDataset.rows are gathered from shared memory straight into the batch's tensors;
-    other samples go through PyTorch's default_collate.
-
-        DataLoader(train.rows, batch_size=64, shuffle=True, num_workers=2, collate_fn=libcache.torch.collate)
-    """
-    if samples and all(type(sample) is Row for sample in samples):
-        dataset = samples[0][0]
-        if all(sample[0] is dataset for sample in samples):
-            return dataset.batch([sample[1] for sample in samples], pin_memory and pinning(pin_memory))
-        samples = [dataset[index] for dataset, index in samples]
-    return default_collate(samples)
-
-
-def _empty(like: np.ndarray, rows: int, pin_memory: bool) -> torch.Tensor:
-    """Room for a column of a batch; in a loader's worker it lies in the memory that the worker shares with the
-    trainer."""
-    shape = (rows, *like.shape)
-    if torch.utils.data.get_worker_info() is None:
-        if not pin_memory:
-            return torch.from_numpy(np.empty(shape, like.dtype))
-        return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, like.dtype)).dtype, pin_memory=True)
-    empty = torch.from_numpy(np.empty(0, like.dtype))
-    return empty.new(empty.storage()._new_shared(int(np.prod(shape)), device=empty.device)).resize_(*shape)
 
 
 def _no_columns(sample: Any) -> None:
