@@ -20,7 +20,7 @@
  *   caller's error. A view belongs to whoever holds it.
  * fork. A handle opened before fork() works in the child: reads go on at once, the first write connects the child
  *   anew. A reservation made before fork belongs to the parent: in the child commit and abort are CACHE_EINVAL, and
- *   the memory of its columns is not mapped there. After vfork() and in a signal handler no call is allowed.
+ *   the memory of its columns is not mapped there, or a copy. After vfork() and in a signal handler no call is allowed.
  * Cancellation. A thread inside a call must not be cancelled with pthread_cancel().
  * Blocking. cache_get, cache_get_batch, cache_gather, cache_contains and cache_scan never wait and, for rows in
  *   memory, make no system call. Calls that may wait have a deadline (cache_client_options.timeout_ms).

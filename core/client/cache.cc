@@ -3,6 +3,7 @@
 #include "core/client/cache.h"
 
 #include "core/common/error.h"
+#include "core/common/in_child.h"
 
 #include <cstdio>
 #include <cstring>
@@ -90,6 +91,7 @@ OpenUse::~OpenUse() {
 WriterUse::~WriterUse() {
     spiller.reset(); // waits for what is being written
     if (writer) writer->seal_all();
+    if (spill_file_) forget_in_child(spill_file_.get());
 }
 
 int WriterUse::grant(uint64_t bytes, int refusal, int64_t timeout_ns, Run *run) {
@@ -127,6 +129,7 @@ int WriterUse::attach(int64_t timeout_ns) {
                     static_cast<unsigned long long>(map_.geometry().slots));
     writer.emplace(map_, open_->region->map, attached.slot, attached.epoch, connection, open_->region->layouts);
     spill_file_ = std::move(fds[1]);
+    if (spill_file_) close_in_child(spill_file_.get());
     if (spill_file_ && map_.geometry().spill_segments != 0)
         spiller.emplace(map_, attached.slot, spill_file_.get(), *writer, *this);
     return 0;

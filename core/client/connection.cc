@@ -2,6 +2,7 @@
 #include "core/client/connection.h"
 
 #include "core/common/error.h"
+#include "core/common/in_child.h"
 #include "core/control/paths.h"
 
 #include <algorithm>

@@ -7,17 +7,9 @@
 #include <new>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace libcache {
 namespace {
-
-struct Inherited { // a socket, with the inode that tells whether the number still means it
-    std::atomic<int> fd{-1};
-    std::atomic<uint64_t> inode{0};
-};
-Inherited inherited[64];
 
 using ProcessWord = std::atomic<Process *>;
 ProcessWord *page_word = nullptr;
@@ -33,13 +25,6 @@ std::atomic<Kept *> kept{nullptr};
 void in_child() {
     // Only where WIPEONFORK is missing (before Linux 4.14) is there anything to wipe.
     if (page_word != nullptr) page_word->store(nullptr, std::memory_order_relaxed);
-    for (Inherited &socket : inherited) {
-        const int fd = socket.fd.exchange(-1, std::memory_order_relaxed);
-        struct stat st {};
-        if (fd >= 0 && fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) &&
-            st.st_ino == socket.inode.load(std::memory_order_relaxed))
-            close(fd);
-    }
 }
 
 ProcessWord *make_page() {
@@ -50,6 +35,10 @@ ProcessWord *make_page() {
     pthread_atfork(nullptr, nullptr, in_child);
     return page_word;
 }
+
+// When the library is loaded, as a rule before there are threads: a child that another thread forks in the middle of
+// this would wait for ever for the thread that does it.
+[[maybe_unused]] const Process &made_early = this_process();
 
 } // namespace
 
@@ -70,25 +59,6 @@ Process &this_process() {
 void keep_for_ever(std::shared_ptr<void> object) {
     auto *const mine = new Kept{std::move(object), kept.load(std::memory_order_relaxed)};
     while (!kept.compare_exchange_weak(mine->next, mine, std::memory_order_relaxed)) { // nobody follows the links
-    }
-}
-
-void close_in_child(int socket) {
-    struct stat st {};
-    if (fstat(socket, &st) != 0) return;
-    for (Inherited &place : inherited) {
-        int none = -1;
-        if (place.fd.compare_exchange_strong(none, socket, std::memory_order_relaxed)) {
-            place.inode.store(st.st_ino, std::memory_order_relaxed);
-            return;
-        }
-    }
-}
-
-void forget_in_child(int socket) {
-    for (Inherited &place : inherited) {
-        int same = socket;
-        place.fd.compare_exchange_strong(same, -1, std::memory_order_relaxed);
     }
 }
 

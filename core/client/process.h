@@ -27,9 +27,4 @@ Process &this_process();
 // reachable, so that leak checkers know that it is meant.
 void keep_for_ever(std::shared_ptr<void> object);
 
-// Sockets that a forked child closes at once, so that it does not keep its parent's connection open. At most 64, others
-// stay open in children, which does no harm: the server looks at the process, not at the socket.
-void close_in_child(int socket);
-void forget_in_child(int socket);
-
 } // namespace libcache

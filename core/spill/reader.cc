@@ -26,19 +26,14 @@ constexpr size_t kMergedRows = 64;
 // The ring of a thread that reads batches. A child that was forked in between must not touch its parent's.
 struct ThreadRing {
     std::unique_ptr<TransferRing> ring;
-    pid_t process = 0;
 
     ~ThreadRing() { forget_parents(); }
     void forget_parents() {
-        if (ring && process != getpid())
-            (void)ring.release(); // its memory is not mapped here, its descriptor is closed
+        if (ring && ring->is_parents()) (void)ring.release(); // its memory is not mapped here, its descriptor is closed
     }
     TransferRing &get() {
         forget_parents();
-        if (!ring) {
-            ring = std::make_unique<TransferRing>(kDepth);
-            process = getpid();
-        }
+        if (!ring) ring = std::make_unique<TransferRing>(kDepth);
         return *ring;
     }
 };

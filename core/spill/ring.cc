@@ -1,53 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/spill/ring.h"
 
+#include "core/common/in_child.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <liburing.h>
-#include <mutex>
-#include <new>
 #include <poll.h>
-#include <pthread.h>
 #include <unistd.h>
-#include <utility>
-#include <vector>
 
 namespace libcache {
 namespace {
-
-// The descriptors of this process's rings. A forked child closes its copies: the memory of the rings is not mapped
-// there.
-class Descriptors {
-  public:
-    static Descriptors &all() {
-        static auto *const made = new Descriptors; // threads with rings may outlive everything
-        return *made;
-    }
-    void add(int fd) {
-        std::lock_guard lock(mutex_);
-        try {
-            fds_.push_back(fd);
-        } catch (const std::bad_alloc &) { // a child keeps one descriptor too many
-        }
-    }
-    void remove(int fd) {
-        std::lock_guard lock(mutex_);
-        std::erase(fds_, fd);
-    }
-
-  private:
-    std::mutex mutex_; // held over fork(), so that the child finds the list whole
-    std::vector<int> fds_;
-
-    Descriptors() {
-        pthread_atfork([] { all().mutex_.lock(); }, [] { all().mutex_.unlock(); },
-                       [] {
-                           for (const int fd : std::exchange(all().fds_, {}))
-                               close(fd);
-                           all().mutex_.unlock();
-                       });
-    }
-};
 
 constexpr unsigned kMostTries = 64; // of one transfer; then it is done without the ring
 
@@ -66,22 +29,27 @@ bool Transfer::advance(uint64_t bytes) {
     return false;
 }
 
-TransferRing::TransferRing(unsigned depth) : depth_(depth), waiting_(depth), queued_(depth), done_(depth) {
+TransferRing::TransferRing(unsigned depth)
+    : process_(getpid()), forks_(forks_so_far()), depth_(depth), waiting_(depth), queued_(depth), done_(depth) {
     auto ring = std::make_unique<io_uring>();
     if (const int rc = io_uring_queue_init(depth, ring.get(), 0); rc != 0) {
         refusal_ = -rc;
         return;
     }
     io_uring_ring_dontfork(ring.get()); // a child's stores would be seen by the kernel as its parent's
-    Descriptors::all().add(ring->ring_fd);
+    close_in_child(ring->ring_fd);
     ring_ = std::move(ring);
+}
+
+bool TransferRing::is_parents() const {
+    return process_ != getpid() || forks_ != forks_so_far();
 }
 
 TransferRing::~TransferRing() {
     while (next_done(true) != nullptr) { // the kernel still writes into memory that is about to go
     }
     if (!ring_) return;
-    Descriptors::all().remove(ring_->ring_fd);
+    forget_in_child(ring_->ring_fd);
     io_uring_queue_exit(ring_.get());
 }
 

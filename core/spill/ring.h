@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 struct io_uring;
@@ -37,6 +38,9 @@ class TransferRing {
     TransferRing(const TransferRing &) = delete;
     TransferRing &operator=(const TransferRing &) = delete;
 
+    // The copy in a forked child, of whichever generation: not to be touched, nor destroyed.
+    bool is_parents() const;
+
     // errno with which io_uring was refused, 0: it is in use.
     int refusal() const { return refusal_; }
 
@@ -54,6 +58,8 @@ class TransferRing {
 
   private:
     std::unique_ptr<io_uring> ring_; // null: refused
+    const pid_t process_;  // that made it, with the number of fork()s that led there: in a namespace of its own
+    const uint64_t forks_; // a child may have its parent's number, and numbers come again
     const unsigned depth_;
     unsigned under_way_ = 0; // in the ring
     size_t started_ = 0;     // and not given out by next_done() yet

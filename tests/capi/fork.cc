@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A handle opened before fork() works in the child.
+#include "tests/support/child.h"
 #include "tests/support/rows.h"
-#include "tests/support/session.h"
+#include "tests/support/spill.h"
 
 #include <atomic>
-#include <functional>
-#include <sys/wait.h>
+#include <dlfcn.h>
 #include <thread>
 #include <unistd.h>
 
@@ -13,42 +13,23 @@ namespace {
 
 constexpr int kChildren = 8;
 
-pid_t spawn(const std::function<std::string()> &body) {
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    alarm(100); // a child that hangs must not outlive the test
-    const std::string wrong = body();
-    if (!wrong.empty()) fprintf(stderr, "child: %s\n", wrong.c_str());
-    _exit(wrong.empty() ? 0 : 1);
-}
-
-// "" if the child ended well. (In a child of its own a test must not use Criterion's assertions.)
-std::string outcome(pid_t pid) {
-    int status = 0;
-    if (waitpid(pid, &status, 0) != pid) return "waitpid failed";
-    return status == 0 ? "" : "a child ended with wait status " + std::to_string(status);
-}
-void join(pid_t pid) {
-    RIGHT(outcome(pid));
-}
-
-std::string put_rows(cache *handle, int64_t from, int64_t to) {
+std::string put_rows(cache *handle, int64_t from, int64_t to, uint64_t largest = 2000) {
     for (int64_t id = from; id < to; id++)
-        if (const int code = rows::put(handle, id))
+        if (const int code = rows::put(handle, id, largest))
             return "put of row " + std::to_string(id) + ": " + std::to_string(code) + " " + cache_last_error();
     return "";
 }
 
-std::string check_rows(cache *handle, int64_t from, int64_t to) {
+std::string check_rows(cache *handle, int64_t from, int64_t to, uint64_t largest = 2000) {
     for (int64_t id = from; id < to; id++)
-        if (std::string wrong = rows::check(handle, id); !wrong.empty()) return wrong;
+        if (std::string wrong = rows::check(handle, id, largest); !wrong.empty()) return wrong;
     return "";
 }
 
 // Puts rows [from, to), then checks rows [first, to).
-std::string put_and_check(cache *handle, int64_t from, int64_t to, int64_t first) {
-    const std::string wrong = put_rows(handle, from, to);
-    return wrong.empty() ? check_rows(handle, first, to) : wrong;
+std::string put_and_check(cache *handle, int64_t from, int64_t to, int64_t first, uint64_t largest = 2000) {
+    const std::string wrong = put_rows(handle, from, to, largest);
+    return wrong.empty() ? check_rows(handle, first, to, largest) : wrong;
 }
 
 // Children read what the parent wrote, write 500 rows each, and read them; then everybody's rows are right.
@@ -68,7 +49,32 @@ void children_read_and_write(Session &s, int64_t parent_rows) {
     cr_assert_eq(s.stat().rows_in_memory, parent_rows + 500 + kChildren * 500);
 }
 
+// Where a thread stands in the middle of what the library does once in a process.
+std::atomic<bool> holds{false}, held{false};
+
+// A process's first calls, up to its first row on disk.
+std::string connect_and_spill(int64_t from) {
+    cache_client *client = nullptr;
+    cache *handle = nullptr;
+    uint32_t id = 0;
+    const cache_options options = spilling(4 << 20);
+    if (cache_connect(nullptr, &client) || cache_session_open(client, "shared", &id) ||
+        cache_open(client, id, 1, &options, &handle))
+        return cache_last_error();
+    const std::string wrong = put_and_check(handle, from, from + 200, from, 60'000);
+    return wrong.empty() && (cache_close(handle) || cache_disconnect(client)) ? cache_last_error() : wrong;
+}
+
 } // namespace
+
+// glibc's, by which pthread_atfork() works: in place of it for the library, too.
+extern "C" [[gnu::visibility("default")]] int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(),
+                                                                void *library) {
+    for (held = holds.load(); holds.load();)
+        usleep(1000);
+    const auto real = reinterpret_cast<decltype(&__register_atfork)>(dlsym(RTLD_NEXT, "__register_atfork"));
+    return real == nullptr ? -1 : real(prepare, parent, child, library);
+}
 
 Test(fork, a_handle_opened_before_it_reads_and_writes_in_8_children) {
     Session s;
@@ -206,4 +212,30 @@ Test(fork, while_another_thread_writes_leaves_the_child_able_to_write) {
     for (int64_t id = 0; id < written.load(); id++)
         RIGHT(rows::check(s.rows, id, 100));
     RIGHT(check_rows(s.rows, 1000000, 1000000 + 24 * 50));
+}
+
+// What a thread had begun stays half done in a child that another one forks: nothing there may wait for its end.
+Test(fork, while_another_thread_makes_its_first_calls_leaves_the_child_able_to_make_its_own) {
+    SpillFolder folder;
+    const char *const arguments[] = {"--spilldir", folder.path().c_str(), nullptr};
+    test_server *const server = test_server_start(arguments);
+    holds = true;
+    std::atomic<bool> ended{false};
+    std::string wrong;
+    std::thread first([&] {
+        wrong = connect_and_spill(0);
+        ended = true;
+    });
+    while (!held.load() && !ended.load())
+        std::this_thread::yield();
+    const pid_t child = spawn([] {
+        holds = false;
+        return connect_and_spill(1000);
+    });
+    const std::string childs = outcome(child);
+    holds = false;
+    first.join();
+    RIGHT(wrong);
+    RIGHT(childs);
+    test_server_stop(server);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // --group: what a member of the server's group may do, and what stays the owner's. For root only, who can be both.
+#include "tests/support/descriptors.h"
 #include "tests/support/raw.h"
 #include "tests/support/rows.h"
-#include "tests/support/session.h"
+#include "tests/support/spilled_rows.h"
 
 #include <cerrno>
 #include <csignal>
@@ -167,6 +168,31 @@ Test(group, a_member_reads_and_changes_nothing) {
     });
     cr_assert_eq(wrong, 0, "step %d", wrong);
     RIGHT(rows::check(s.rows, 299));
+}
+
+// What a hostile member could do with the descriptor, not what the library does with it.
+Test(group, a_member_gets_the_spill_file_for_reading_only) {
+    if (!testable()) SKIP("two users and the group nogroup: only root can be both");
+    SpillSession s(4 << 20, {"--group", "nogroup"});
+    const std::vector<int64_t> spilled = spill_rows(s, 0);
+    const int wrong = as_user(kMember, kGroup, [&] {
+        const std::map<int, std::string> before = open_in("self");
+        cache_client *client = nullptr;
+        cache *handle = nullptr;
+        if (cache_connect(nullptr, &client) != 0) return 1;
+        if (cache_open(client, s.id, 1, nullptr, &handle) != 0) return 2;
+        if (!read_batch(handle, spilled).empty()) return 3;
+        if (rows::put(handle, 1'000'000, kSpilledLargest) != CACHE_EPERM) return 4;
+        const std::map<int, std::string> opened = without(open_in("self"), before);
+        if (!contains(opened, s.folder.path())) return 5;
+        for (const auto &[fd, what] : opened) {
+            if (!what.starts_with(s.folder.path())) continue;
+            if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY) return 6;
+            if (open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR) >= 0) return 7;
+        }
+        return 0;
+    });
+    cr_assert_eq(wrong, 0, "step %d", wrong);
 }
 
 Test(group, with_group_write_a_member_puts_rows_and_makes_sessions_and_ends_nothing) {

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What crosses the border between processes, and what does not: exec, forks of a busy process, namespaces.
+#include "tests/support/child.h"
 #include "tests/support/rows.h"
-#include "tests/support/session.h"
+#include "tests/support/spilled_rows.h"
 
 #include <atomic>
-#include <csignal>
 #include <fcntl.h>
 #include <fstream>
-#include <functional>
 #include <sched.h>
 #include <set>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 namespace {
 
@@ -79,10 +76,44 @@ int live_in_a_container(const char *folder, const std::string &socket, uint32_t 
 
 Test(isolation, an_executed_program_inherits_nothing) {
     const std::multiset<std::string> before = inherited();
-    Session s;
-    OK(rows::put(s.rows, 1));
+    SpillSession s;
+    const std::vector<int64_t> spilled = spill_rows(s, 100);
+    RIGHT(read_batch(s.rows, spilled)); // by a ring
+    cache_options options = spilling(4 << 20);
+    options.flags = CACHE_BUILD;
+    cache *const stream = s.open(2, options);
+    int64_t resume_at = -1, id = -1;
+    Bytes reserved(nullptr, 1000), appended("a row", 5);
+    cache_reservation *reservation = nullptr;
+    OK(cache_build_begin(stream, &resume_at));
+    OK(cache_append(stream, &appended.column, 1, &id));
+    OK(cache_reserve(s.rows, 1, &reserved.column, 1, &reservation));
     cr_assert(inherited() == before, "an executed program has %zu descriptors, %zu before the library was used",
               inherited().size(), before.size());
+    OK(cache_abort(reservation));
+    OK(cache_close(stream));
+}
+
+// A process number is not what tells a child from its parent: in nested namespaces both are 1.
+Test(isolation, a_child_with_its_parents_process_number_reads_spilled_rows_by_itself) {
+    SpillSession s;
+    const std::vector<int64_t> spilled = spill_rows(s, 100);
+    const pid_t outer = fork();
+    if (outer == 0) {
+        alarm(100);
+        if (!isolate()) _exit(77);
+        const auto reads = [&] { return getpid() == 1 ? read_batch(s.rows, spilled) : "its number is not 1"; };
+        const pid_t parent = spawn([&] {
+            std::string wrong = reads();
+            if (wrong.empty() && unshare(CLONE_NEWPID) != 0) wrong = "no namespace in a namespace";
+            return wrong.empty() ? outcome(spawn(reads)) : wrong;
+        });
+        _exit(outcome(parent).empty() ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(outer, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) SKIP("user and pid namespaces are not allowed here");
+    cr_assert_eq(status, 0, "the processes in namespaces ended with wait status %d", status);
 }
 
 Test(isolation, eight_children_of_a_busy_process_write_and_read_again_and_again) {
