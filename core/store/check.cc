@@ -264,7 +264,7 @@ class Checker {
         if (there) memcpy(&row, map_.base() + offset, sizeof row);
         if (row.layout != kLayoutRow || row.row_id != int64_t{kMaxLayouts} ||
             row.check != row_check(row.layout, row.row_id, row.bytes, row.n_columns) ||
-            !index_.reaches(offset, row.bytes) ||
+            !index_.reaches(offset, row.bytes) || row.bytes == 0 ||
             check_inline_table(map_.base() + offset, row.bytes, row.n_columns) != row.bytes)
             wrong("schema: its entry names %s", there ? "a damaged row" : "no row");
     }
@@ -318,7 +318,7 @@ class Checker {
             else if (SpillStub::is(row.layout)) {
                 check_stub(row.row_id, SpillStub::unpack(row.layout, row.bytes, row.n_columns));
             } else if (row.layout == kInlineLayout) {
-                if (check_inline_table(map_.base() + offset, row.bytes, row.n_columns) != row.bytes)
+                if (row.bytes == 0 || check_inline_table(map_.base() + offset, row.bytes, row.n_columns) != row.bytes)
                     wrong("row %lld at %llu: its column table is damaged", static_cast<long long>(row.row_id),
                           big(offset));
             } else if (row.layout != kLayoutRow) {
@@ -411,12 +411,11 @@ class Checker {
         if (head == heads.begin()) return nullptr;
         --head;
         auto &[first, run] = *head;
-        if (!holds_rows(run.word.state) || !touchable(first, run.word)) return nullptr;
+        if (!holds_rows(run.word.state)) return nullptr;
         // Its holder goes on meanwhile: acq, for whoever saw the row's entry sees the `used` that was before
         const uint32_t used =
             live_ ? Bump::unpack(map_.extent(first)->bump.load(std::memory_order_acquire)).used : run.used;
-        const uint64_t bytes = std::min(uint64_t{used} * kUnitBytes, uint64_t{run.word.len} * kChunkBytes);
-        return offset < map_.chunk_offset(first) + bytes ? &run : nullptr;
+        return offset < map_.chunk_offset(first) + uint64_t{used} * kUnitBytes ? &run : nullptr;
     }
     // The same, of a live region also in what was lent since the heads were walked.
     bool in_row_extent(uint64_t offset) {
@@ -428,7 +427,7 @@ class Checker {
         return row_extent(heads_now_, offset) != nullptr;
     }
 
-    // All entries of the window before entry `i`, looked at once more.
+    // All entries of the window before entry `i`.
     static bool filled(const Index::KnownLevel &level, uint64_t i) {
         for (uint64_t k = i / kWindow * kWindow; k < i; k++)
             if (level.entries[k].load(std::memory_order_acquire) == 0) return false;
@@ -470,16 +469,11 @@ class Checker {
         for (uint32_t k = 0; k < index_.known(); k++) {
             const Index::KnownLevel level = index_.level(k);
             const bool hash = level.kind == LevelKind::Hash;
-            bool empty_before = false;
             for (uint64_t i = 0; i < level.slots; i++) {
-                if (i % kWindow == 0) empty_before = false;
                 const uint64_t e = level.entries[i].load(std::memory_order_acquire);
-                if (e == 0) {
-                    empty_before = true;
-                    continue;
-                }
-                // Writers fill a window from its front: behind this entry, seen acq, no gap can be left.
-                if (hash && empty_before && !filled(level, i)) wrong("level %u: entry %llu after a gap", k, big(i));
+                if (e == 0) continue;
+                // Writers fill a window from its front: before this entry, seen acq, no gap can be left.
+                if (hash && !filled(level, i)) wrong("level %u: entry %llu after a gap", k, big(i));
                 check_entry(k, i, e, &ids);
             }
         }

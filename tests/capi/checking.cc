@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cache_check: silent while everybody works, loud when a word is wrong.
-#include "core/shm/layout.h"
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
 #include "tests/support/spill.h"
+#include "tests/support/writable_region.h"
 
 #include <csignal>
-#include <fstream>
 #include <functional>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -26,20 +25,6 @@ std::vector<std::string> faults_of(cache *handle) {
     cr_assert_eq(n, int64_t(faults.size()), "cache_check gave %ld with %zu faults: %s", long(n), faults.size(),
                  cache_last_error());
     return faults;
-}
-
-// The mapping for writing that this process has, once it has put a row.
-char *writable_region() {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-        unsigned long long from = 0;
-        char rights[8] = {};
-        if (sscanf(line.c_str(), "%llx-%*x %7s", &from, rights) != 2 || strcmp(rights, "rw-s") != 0) continue;
-        char *base = reinterpret_cast<char *>(from);
-        if (reinterpret_cast<RegionHeader *>(base)->magic.load(std::memory_order_acquire) == kRegionMagic) return base;
-    }
-    cr_assert(false, "this process has no region mapped for writing");
-    return nullptr;
 }
 
 // The check finds a fault while `word` has another value, and none before and after.

@@ -54,13 +54,14 @@ struct Spilled {
     }
 };
 
-void finds(const char *what, const std::function<void(Spilled &)> &damage) {
+std::string finds(const char *what, const std::function<void(Spilled &)> &damage) {
     Spilled s;
     std::string report;
     cr_assert(region_check(s.region.map(), &report), "%s", report.c_str());
     damage(s);
     cr_assert_not(region_check(s.region.map(), &report), "not found: %s", what);
     cr_assert(report.find(what) != std::string::npos, "'%s' is not in:\n%s", what, report.c_str());
+    return report;
 }
 
 } // namespace
@@ -74,19 +75,33 @@ Test(spill_check, a_region_with_stubs_is_right) {
 Test(spill_check, it_finds_each_damage) {
     finds("spilled to the same place", [](Spilled &s) { s.put(3, {2 * kImage, kImage, 1}); });
     finds("over another", [](Spilled &s) { s.put(3, {2 * kImage + 64, kImage, 1}); });
+    finds("row 2 lies over another", [](Spilled &s) { s.put(0, {0, 3 * kImage, 1}); }); // as row 1 does, before it
     finds("names no place", [](Spilled &s) { s.put(9, {100 * kSegmentBytes, kImage, 1}); });
     finds("is free", [](Spilled &s) { s.put(9, {2 * kSegmentBytes, kImage, 1}); });
     finds("beyond what is used", [](Spilled &s) { s.run(0).used.store(kImage); });
     finds("bytes used of", [](Spilled &s) { s.run(0).used.store(2 * kSegmentBytes + 16); });
+    finds("bytes used of", [](Spilled &s) { s.run(0).used.fetch_add(8); });
     finds("rows stated", [](Spilled &s) { s.run(0).rows.store(kStubs - 1); });
     finds("not active", [](Spilled &s) { s.run(0).own.store(FakeRegion::word(ExtentState::Held, 0, 2, 1)); });
     finds("not active", [](Spilled &s) { s.run(0).own.store(FakeRegion::word(ExtentState::Granted, 99, 2, 1)); });
     finds("length 0", [](Spilled &s) { s.run(0).own.store(FakeRegion::word(ExtentState::Sealed, kNoSlot, 0, 1)); });
     finds("length 5", [](Spilled &s) { s.run(0).own.store(FakeRegion::word(ExtentState::Sealed, kNoSlot, 5, 1)); });
     finds("state 6", [](Spilled &s) { s.run(2).own.store(FakeRegion::word(ExtentState::Index, kNoSlot, 1, 1)); });
-    finds("spill_top", [](Spilled &s) { s.region.header()->spill_top.store(5); });
+    const std::string report = finds("spill_top", [](Spilled &s) { s.region.header()->spill_top.store(5); });
+    cr_assert(report.find("spill segment 4") == std::string::npos, "there is none:\n%s", report.c_str());
     finds("bytes stated, its rows take", [](Spilled &s) { s.run(0).bytes.store(uint64_t{kStubs} * kImage + 1); });
     finds("header is damaged", [](Spilled &s) { s.stub(4).n_columns++; });
+}
+
+// Whoever holds a run counts a row after it is published.
+Test(spill_check, counts_of_a_run_that_is_held_may_be_behind) {
+    Spilled s;
+    s.region.map().slot(0)->owner.store(SlotWord{SlotState::Active, 1}.pack());
+    s.run(0).own.store(FakeRegion::word(ExtentState::Held, 0, 2, 1));
+    s.run(0).rows.store(kStubs - 1);
+    s.run(0).bytes.store(uint64_t{kStubs + 1} * kImage);
+    std::string report;
+    cr_assert(region_check(s.region.map(), &report), "%s", report.c_str());
 }
 
 // The rows of a stream are those below its next id, with no hole; one more may be on its way.
