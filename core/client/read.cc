@@ -133,7 +133,7 @@ void prefetch_bytes(const char *row) {
 
 const char *layout_fault(Region &region, uint32_t layout, FoundRow *found) {
     if (layout == kInlineLayout)
-        return check_inline_table(found->row, found->bytes, found->n_columns) == found->bytes
+        return found->bytes != 0 && check_inline_table(found->row, found->bytes, found->n_columns) == found->bytes
                    ? nullptr
                    : "its column table is damaged";
     found->layout = region.layouts.get(layout);

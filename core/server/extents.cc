@@ -398,7 +398,8 @@ uint64_t Extents::trim(uint64_t chunk) {
 bool Extents::revoke_granted(uint64_t chunk) {
     uint64_t seen = own(chunk);
     const ExtentWord w = ExtentWord::unpack(seen);
-    if (w.state != ExtentState::Granted) return false;
+    // A length that was changed since the caller's walk would make a FREE run that leads out of the table.
+    if (w.state != ExtentState::Granted || w.len == 0 || w.len > map_.geometry().chunks - chunk) return false;
     const bool used = bump(chunk).used != 0;
     const ExtentWord after{used ? ExtentState::Sealed : ExtentState::Free, kNoSlot, w.len, w.seq};
     LIBCACHE_PAUSE("broker.revoke.1");

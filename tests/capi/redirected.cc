@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An index entry that leads to another row: a whole and right one, of the same layout, so that its id alone tells; or
 // to where no row can be. No read may serve anything for it.
-#include "core/shm/layout.h"
+#include "tests/support/row_words.h"
 #include "tests/support/session.h"
 
-#include <cinttypes>
-#include <fstream>
-#include <string>
 #include <vector>
 
 using namespace libcache;
@@ -15,37 +12,6 @@ namespace {
 
 constexpr int64_t kBytes = 100; // of a row
 constexpr unsigned char kUntouched = 0xee;
-
-// This process's own mapping for writing of the only cache it has put rows into.
-char *writable_region() {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-        uint64_t from = 0, to = 0, file_offset = 0;
-        char rights[5];
-        if (sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64, &from, &to, rights, &file_offset) != 4)
-            continue;
-        if (std::string(rights) != "rw-s" || file_offset != 0 || to - from < sizeof(RegionHeader)) continue;
-        auto *const base = reinterpret_cast<char *>(from); // NOLINT(performance-no-int-to-ptr)
-        if (reinterpret_cast<RegionHeader *>(base)->magic.load(std::memory_order_acquire) == kRegionMagic) return base;
-    }
-    test_die("no region is mapped for writing");
-}
-
-// The entry by which row `id` is found.
-AtomicU64 &entry_of(char *region, int64_t id) {
-    const auto &header = *reinterpret_cast<const RegionHeader *>(region);
-    for (uint64_t k = 0; k < header.levels.load(std::memory_order_acquire); k++) {
-        const Level &level = header.level[k];
-        auto *const entries = reinterpret_cast<AtomicU64 *>(region + level.offset.load(std::memory_order_relaxed));
-        for (uint64_t i = 0; i < level.slots.load(std::memory_order_relaxed); i++) {
-            const uint64_t entry = entries[i].load(std::memory_order_acquire);
-            if (entry == 0) continue;
-            if (reinterpret_cast<const RowHeader *>(region + IndexEntry::offset(entry))->row_id == id)
-                return entries[i];
-        }
-    }
-    test_die("row %ld is in no level", long(id));
-}
 
 void put(cache *handle, int64_t id) {
     const std::vector<unsigned char> bytes(kBytes, static_cast<unsigned char>(id));
