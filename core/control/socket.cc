@@ -91,9 +91,10 @@ Io receive_packet(int socket, void *data, uint32_t bytes, Fd *fds, int *n_fds, i
     if (n_fds) *n_fds = 0;
     if (peer_pid) *peer_pid = 0;
     ssize_t got;
+    // A peer that ended with something unread is told of first (ECONNRESET, once); what it had sent comes after that.
     do
         got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || errno == ECONNRESET));
     if (got < 0) return io_of_errno();
 
     bool whole = (message.msg_flags & MSG_TRUNC) == 0;

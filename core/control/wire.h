@@ -4,7 +4,7 @@
 //
 // A request is repeated with the same number after RESUME; each is made so that doing it twice does no harm. The
 // broker drops a request whose generation is not its own: it will come again. The client drops a reply whose number
-// it does not wait for.
+// it does not wait for. It has one request under way: of two that wait for something the later one is answered.
 //
 // Within a major version types are only added. A request of a type that the broker does not know is answered with
 // CACHE_ENOTSUP, a message with number 0 (a hint, without reply) is ignored, and the connection goes on. What a newer

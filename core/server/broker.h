@@ -38,7 +38,7 @@ class Broker {
         uint64_t hello_number = 0;
         bool resume_owed = false; // it has not read what former brokers sent: told when it speaks
     };
-    struct WaitingOpen { // for a cache that is being made, or for file space
+    struct Waiting { // for a cache that is being made, or for file space: one for each connection
         uint64_t conn_id, region_id;
         wire::Message request;
     };
@@ -55,7 +55,7 @@ class Broker {
     uint64_t listener_id_ = 0;
     Fd tcp_, epoll_, signals_;
     std::map<uint64_t, Connection> connections_;
-    std::vector<WaitingOpen> waiting_opens_, waiting_spills_;
+    std::vector<Waiting> waiting_opens_, waiting_spills_;
     std::vector<uint64_t> deaf_;                 // connections to hang up on once what is being done is done
     std::vector<wire::Entry> destroyed_;         // of the listing under way
     std::vector<uint64_t> keeper_old_listeners_; // that the keeper still holds
@@ -126,6 +126,7 @@ class Broker {
     int join(const wire::Message &request, const CacheRegion &region) const;
     bool lend_spill(Connection &connection, const wire::Message &request);
     void lend_spill_again(uint64_t region_id);
+    static void wait(std::vector<Waiting> &queue, Waiting fresh);
     bool reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region);
     void cache_made(CacheRegion &region, int result);
     bool attach(Connection &connection, const wire::Message &request);

@@ -282,8 +282,8 @@ void Broker::drop(uint64_t conn_id) {
     caches_->note_gone(conn_id); // while the keeper has it: else a new broker would not look for it
     if (connection.pidfd || connection.witness) keeper_.forget(HeldKind::Connection, conn_id);
     connections_.erase(conn_id);
-    std::erase_if(waiting_opens_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });
-    std::erase_if(waiting_spills_, [&](const WaitingOpen &w) { return w.conn_id == conn_id; });
+    std::erase_if(waiting_opens_, [&](const Waiting &w) { return w.conn_id == conn_id; });
+    std::erase_if(waiting_spills_, [&](const Waiting &w) { return w.conn_id == conn_id; });
 }
 
 // Connections that never greeted, and such as hung up while their process still held something.

@@ -8,6 +8,14 @@ namespace {
 
 constexpr int64_t kPatience = 10'000'000'000; // ns: the keeper does nothing that takes long
 
+// Descriptors that a batch comes with, if all of them arrive.
+uint64_t fds_of(const LinkMessage &batch) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < batch.count && i < kLinkEntries; ++i)
+        sum += batch.entry[i].n_fds;
+    return batch.count <= kLinkEntries ? sum : kMaxFds + 1;
+}
+
 } // namespace
 
 void KeeperLink::lost() {
@@ -27,9 +35,7 @@ bool KeeperLink::exchange(LinkMessage *message, const int *fds, int n_fds, LinkT
             const Io io = receive_packet(link_.get(), message, sizeof *message, got, &n, nullptr, false);
             if (n_got) *n_got = n;
             if (io == Io::Done && message->magic == kLinkMagic && message->type == wanted) return true;
-            if (io == Io::Closed || io == Io::Failed) break;
-            // Descriptors that did not all arrive: asked for again by take_all().
-            if (io == Io::Bad) return message->count = 0, message->type = LinkType::Next, true;
+            if (io != Io::Done && io != Io::WouldBlock) break;
         }
     }
     lost();
@@ -63,19 +69,18 @@ bool KeeperLink::take_all(const Take &take) {
         Fd fds[kMaxFds];
         int n_fds = kMaxFds;
         if (!exchange(&message, nullptr, 0, LinkType::Batch, fds, &n_fds)) return false;
-        if (message.type == LinkType::Next) {
-            log_line(LogLevel::Warning, "descriptors were lost on their way from the keeper; asked for again");
+        if (message.count == 0) return true;
+        if (const uint64_t wanted = fds_of(message); wanted != static_cast<uint64_t>(n_fds)) {
+            log_line(LogLevel::Warning,
+                     "of %llu descriptors %d arrived from the keeper: has this process numbers left for them (ulimit "
+                     "-n)?; asked for again",
+                     static_cast<unsigned long long>(wanted), n_fds);
             if (++tries == kTries) return false;
             continue;
         }
-        if (message.count == 0) return true;
-        int at = 0;
-        for (uint32_t i = 0; i < message.count && i < kLinkEntries; ++i) {
-            const LinkEntry &entry = message.entry[i];
-            if (at + static_cast<int>(entry.n_fds) > n_fds) return false;
-            take(entry, fds + at);
-            at += static_cast<int>(entry.n_fds);
-        }
+        Fd *next = fds;
+        for (uint32_t i = 0; i < message.count; next += message.entry[i++].n_fds)
+            take(message.entry[i], next);
         position += message.count;
         tries = 0;
     }

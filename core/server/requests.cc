@@ -184,8 +184,15 @@ bool Broker::open(Connection &connection, const wire::Message &request) {
     }
     if (rc != 0) return reply(connection, request, &answer, rc);
     if (region->state() == CacheRegion::State::Live) return reply_opened(connection, request, *region);
-    waiting_opens_.push_back({connection.id, region->names().region_id, request});
+    wait(waiting_opens_, {connection.id, region->names().region_id, request});
     return true;
+}
+
+// In place of what the same client waited for and has given up: it has one request under way, and a queue that grows
+// with every message would be memory that a client has of ours as long as a disk is slow.
+void Broker::wait(std::vector<Waiting> &queue, Waiting fresh) {
+    std::erase_if(queue, [&](const Waiting &w) { return w.conn_id == fresh.conn_id; });
+    queue.push_back(std::move(fresh));
 }
 
 bool Broker::reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region) {
@@ -213,11 +220,11 @@ bool Broker::reply_opened(Connection &connection, const wire::Message &request, 
 void Broker::cache_made(CacheRegion &region, int result) {
     const std::string text = last_error();
     const uint32_t cause = full_cause();
-    std::vector<WaitingOpen> waiting;
-    for (const WaitingOpen &w : waiting_opens_)
+    std::vector<Waiting> waiting;
+    for (const Waiting &w : waiting_opens_)
         if (w.region_id == region.names().region_id) waiting.push_back(w);
-    std::erase_if(waiting_opens_, [&](const WaitingOpen &w) { return w.region_id == region.names().region_id; });
-    for (const WaitingOpen &w : waiting) {
+    std::erase_if(waiting_opens_, [&](const Waiting &w) { return w.region_id == region.names().region_id; });
+    for (const Waiting &w : waiting) {
         const auto at = connections_.find(w.conn_id);
         if (at == connections_.end() || !at->second.socket) continue;
         wire::Message answer{};
@@ -263,7 +270,7 @@ bool Broker::lend_spill(Connection &connection, const wire::Message &request) {
             ? fail(CACHE_EGONE, "the cache (region %llu) was destroyed: close the handle and open the cache again",
                    big(wish.region_id))
             : region->lend_spill(connection.id, wish, &run);
-    if (rc == kSpillWait) return waiting_spills_.push_back({connection.id, wish.region_id, request}), true;
+    if (rc == kSpillWait) return wait(waiting_spills_, {connection.id, wish.region_id, request}), true;
     answer.u.spill = wish;
     answer.u.spill.segment = run.segment;
     answer.u.spill.len = run.len;
@@ -273,11 +280,11 @@ bool Broker::lend_spill(Connection &connection, const wire::Message &request) {
 
 // A job on this cache's file has come back: who waited for space asks again.
 void Broker::lend_spill_again(uint64_t region_id) {
-    std::vector<WaitingOpen> waiting;
-    for (const WaitingOpen &w : waiting_spills_)
+    std::vector<Waiting> waiting;
+    for (const Waiting &w : waiting_spills_)
         if (w.region_id == region_id) waiting.push_back(w);
-    std::erase_if(waiting_spills_, [&](const WaitingOpen &w) { return w.region_id == region_id; });
-    for (const WaitingOpen &w : waiting) {
+    std::erase_if(waiting_spills_, [&](const Waiting &w) { return w.region_id == region_id; });
+    for (const Waiting &w : waiting) {
         const auto at = connections_.find(w.conn_id);
         if (at == connections_.end() || !at->second.socket) continue;
         if (!lend_spill(at->second, w.request)) deaf_.push_back(w.conn_id);

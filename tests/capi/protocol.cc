@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control socket spoken to by hand: what a server makes of bad clients, and the library of bad servers.
 #include "core/control/wire.h"
-#include "core/shm/layout.h"
-#include "tests/support/raw.h"
+#include "tests/support/fake_server.h"
+#include "tests/support/raw_region.h"
 #include "tests/support/rows.h"
 #include "tests/support/session.h"
 
 #include <csignal>
-#include <functional>
 #include <memory>
 #include <random>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <thread>
 #include <unistd.h>
 
 namespace {
@@ -28,40 +24,6 @@ void still_serves(const Session &s) {
     cr_assert_not_null(reply(fd).get());
     close(fd);
 }
-
-// A server of our own making: accepts one connection and hands it to `body`.
-class FakeServer {
-  public:
-    explicit FakeServer(std::function<void(int)> body) {
-        cr_assert_not_null(mkdtemp(folder_));
-        setenv("LIBCACHE_DIR", folder_, 1);
-        setenv("LIBCACHE_PORT", "44444", 1);
-        path_ = std::string(folder_) + "/cache_server.44444";
-        const sockaddr_un address = address_of(path_);
-        listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        cr_assert_eq(bind(listener_, reinterpret_cast<const sockaddr *>(&address), sizeof address), 0);
-        cr_assert_eq(listen(listener_, 5), 0);
-        thread_ = std::thread([this, body] {
-            for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0; close(fd))
-                body(fd);
-        });
-    }
-    FakeServer(const FakeServer &) = delete;
-    FakeServer &operator=(const FakeServer &) = delete;
-    ~FakeServer() {
-        shutdown(listener_, SHUT_RDWR);
-        thread_.join();
-        close(listener_);
-        unlink(path_.c_str());
-        rmdir(folder_);
-    }
-
-  private:
-    char folder_[20] = "/tmp/lcs-XXXXXX";
-    std::string path_;
-    int listener_;
-    std::thread thread_;
-};
 
 int connect_with_timeout(int64_t timeout_ms) {
     cache_client_options options = CACHE_CLIENT_OPTIONS_INIT;
@@ -86,55 +48,6 @@ void answer_each(int fd, void (*change)(wire::Message &)) {
 int count_call(const cache_list_entry *, void *calls) {
     ++*static_cast<int *>(calls);
     return 0;
-}
-
-// The id of the region of cache 1.
-uint64_t open_by_hand(int fd, uint64_t generation, uint32_t session_id) {
-    const auto open = message(wire::Type::Open, 2);
-    open->header.generation = generation;
-    open->u.open.session_id = session_id;
-    open->u.open.cache_id = 1;
-    cr_assert(send_all(fd, open.get(), sizeof *open));
-    const auto opened = reply(fd);
-    cr_assert(opened && opened->header.status == 0);
-    return opened->u.opened.region_id;
-}
-
-constexpr size_t kHeadAndSlots = libcache::kHeaderBytes + libcache::kMaxSlots * sizeof(libcache::Slot);
-
-// A reply with the descriptor of a region for writing: its header and slots.
-char *mapped_reply(int fd, wire::Message *answer) {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))] = {};
-    iovec part{answer, sizeof *answer};
-    msghdr packet{};
-    packet.msg_iov = &part;
-    packet.msg_iovlen = 1;
-    packet.msg_control = control;
-    packet.msg_controllen = sizeof control;
-    cr_assert_eq(recvmsg(fd, &packet, MSG_CMSG_CLOEXEC), ssize_t(sizeof *answer));
-    cr_assert_eq(answer->header.status, 0, "%s", answer->text);
-    const cmsghdr *c = CMSG_FIRSTHDR(&packet);
-    cr_assert(c && c->cmsg_type == SCM_RIGHTS);
-    int region;
-    memcpy(&region, CMSG_DATA(c), sizeof region);
-    void *const at = mmap(nullptr, kHeadAndSlots, PROT_READ | PROT_WRITE, MAP_SHARED, region, 0);
-    cr_assert_neq(at, MAP_FAILED);
-    close(region);
-    return static_cast<char *>(at);
-}
-
-// Opens cache 1 and attaches; header and slots of its region.
-char *attach_by_hand(int fd, uint64_t generation, uint32_t session_id, wire::Message *attached) {
-    const auto attach = message(wire::Type::Attach, 3);
-    attach->header.generation = generation;
-    attach->u.region = {open_by_hand(fd, generation, session_id), session_id, 1};
-    cr_assert(send_all(fd, attach.get(), sizeof *attach));
-    return mapped_reply(fd, attached);
-}
-
-libcache::Slot &slot_in(char *region, uint32_t slot) {
-    const auto &header = *reinterpret_cast<const libcache::RegionHeader *>(region);
-    return reinterpret_cast<libcache::Slot *>(region + header.slots_offset)[slot];
 }
 
 // Asks something and leaves the answer where it is. False: the server has hung up.
@@ -282,25 +195,18 @@ Test(server, a_want_of_an_older_generation_is_heard) {
     Session s;
     uint64_t generation = 0;
     const int fd = welcomed(s, &generation);
-    wire::Message attached;
-    char *const region = attach_by_hand(fd, generation, s.id, &attached);
-    const libcache::Slot &slot = slot_in(region, attached.u.attached.slot);
+    const RawRegion region(fd, generation, s.id);
+    const libcache::Slot &slot = region.slot();
     const uint32_t seen = slot.futex.load(std::memory_order_acquire);
 
     const auto want = message(wire::Type::Stock, 0);
     want->header.generation = generation - 1;
-    want->u.want = {attached.u.attached.region_id,
-                    attached.u.attached.epoch,
-                    libcache::Want{true, false, 0, 1}.pack(),
-                    1,
-                    attached.u.attached.slot,
-                    0};
+    want->u.want = region.want(libcache::Want{true, false, 0, 1});
     cr_assert(send_all(fd, want.get(), sizeof *want));
     for (int tries = 0; slot.futex.load(std::memory_order_acquire) == seen; tries++) {
         cr_assert_lt(tries, 3000, "nothing was heard of the want");
         usleep(10000);
     }
-    munmap(region, kHeadAndSlots);
     close(fd);
 }
 
@@ -348,9 +254,8 @@ Test(server, a_new_broker_wakes_writers_without_an_old_refusal) {
     Session s;
     uint64_t generation = 0;
     const int fd = welcomed(s, &generation);
-    wire::Message attached;
-    char *const region = attach_by_hand(fd, generation, s.id, &attached);
-    libcache::Slot &slot = slot_in(region, attached.u.attached.slot);
+    const RawRegion region(fd, generation, s.id);
+    libcache::Slot &slot = region.slot();
     slot.answer.store(libcache::Answer{CACHE_EFULL, 1}.pack(), std::memory_order_relaxed);
     const uint32_t seen = slot.futex.load(std::memory_order_acquire);
     kill_broker(s);
@@ -359,7 +264,6 @@ Test(server, a_new_broker_wakes_writers_without_an_old_refusal) {
         usleep(10000);
     }
     cr_assert_eq(slot.answer.load(std::memory_order_relaxed), uint64_t{0});
-    munmap(region, kHeadAndSlots);
     close(fd);
 }
 

@@ -52,8 +52,8 @@ inline std::unique_ptr<wire::Message> reply(int fd) {
 }
 
 // A connection that has said Hello and proved who it is, as far as the server asks.
-inline int welcomed(const Session &s, uint64_t *generation = nullptr) {
-    const int fd = raw_connect(s.server);
+inline int welcomed(const test_server *server, uint64_t *generation = nullptr) {
+    const int fd = raw_connect(server);
     const auto hello = message(wire::Type::Hello);
     cr_assert(send_all(fd, hello.get(), sizeof *hello));
     auto answer = reply(fd);
@@ -82,3 +82,43 @@ inline int welcomed(const Session &s, uint64_t *generation = nullptr) {
     if (generation) *generation = answer->header.generation;
     return fd;
 }
+
+inline int welcomed(const Session &s, uint64_t *generation = nullptr) {
+    return welcomed(s.server, generation);
+}
+
+// A client that was welcomed and asks one thing after the other, with numbers of its own.
+class RawClient {
+  public:
+    explicit RawClient(const test_server *server) : fd_(welcomed(server, &generation_)) {}
+    RawClient(const RawClient &) = delete;
+    RawClient &operator=(const RawClient &) = delete;
+    ~RawClient() { close(fd_); }
+
+    int fd() const { return fd_; }
+    uint64_t generation() const { return generation_; }
+    std::unique_ptr<wire::Message> request(wire::Type type) {
+        auto m = message(type, ++number_);
+        m->header.generation = generation_;
+        return m;
+    }
+    void say(const wire::Message &m) const { cr_assert(send_all(fd_, &m, sizeof m), "%s", strerror(errno)); }
+    // Its answer, which must be the next message. Descriptors that come along are not taken.
+    std::unique_ptr<wire::Message> ask(const wire::Message &m) const {
+        say(m);
+        auto answer = reply(fd_);
+        cr_assert_not_null(answer.get(), "the server hangs up at request %u", m.header.type);
+        cr_assert(answer->header.number == m.header.number && answer->header.type == m.header.type,
+                  "request %u is answered by %u", m.header.type, answer->header.type);
+        return answer;
+    }
+    // What was said before has been heard when this is answered.
+    void has_been_heard() {
+        const auto info = request(wire::Type::ServerInfo);
+        cr_assert_eq(ask(*info)->header.status, 0);
+    }
+
+  private:
+    uint64_t generation_ = 0, number_ = 1;
+    const int fd_;
+};

@@ -12,10 +12,12 @@
 #include <fcntl.h>
 #include <memory>
 #include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 using namespace libcache;
 
@@ -165,6 +167,55 @@ Test(packets, nothing_there_a_full_socket_and_a_closed_one_are_told_apart) {
     Pair other;
     other.a.reset();
     cr_assert(receive_packet(other.b.get(), message.get(), sizeof *message) == Io::Closed);
+}
+
+// The kernel leaves them out. None of a packet's is better than some, and who expects none is told that some were.
+Test(packets, with_descriptors_for_which_there_is_no_number_arrive_without_any) {
+    Pair pair;
+    auto message = std::make_unique<wire::Message>();
+    const int fds[2] = {pair.a.get(), pair.b.get()}, before = open_descriptors();
+    rlimit limit{};
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (const int left : {1, 0})
+        for (const int room : {2, 0}) {
+            std::vector<Fd> lower; // all numbers below this one are taken
+            do
+                lower.emplace_back(dup(fds[0]));
+            while (open_descriptors() != lower.back().get() + 1);
+            cr_assert(send_packet(pair.a.get(), message.get(), sizeof *message, fds, 2) == Io::Done);
+            const rlimit few{rlim_t(lower.back().get() + 1 + left), limit.rlim_max};
+            cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+            Fd got[2];
+            int n = room;
+            const Io io = receive_packet(pair.b.get(), message.get(), sizeof *message, got, &n);
+            cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+            lower.clear();
+            cr_assert(io == (room > 0 ? Io::Done : Io::Bad), "%d left, room for %d", left, room);
+            cr_assert(n == 0 && !got[0] && !got[1]);
+            cr_assert_eq(open_descriptors(), before);
+        }
+}
+
+// A keeper reads what a dead broker sent, and a client what a server answered, though that one had not read all.
+Test(packets, of_a_peer_that_ended_with_something_unread_arrive) {
+    Pair pair;
+    auto message = std::make_unique<wire::Message>();
+    const int fd = 0; // not the peer's end: it would live on in the packet
+    cr_assert(send_packet(pair.b.get(), message.get(), sizeof *message) == Io::Done); // never read
+    for (uint64_t number : {1, 2}) {
+        message->header.number = number;
+        cr_assert(send_packet(pair.a.get(), message.get(), sizeof *message, &fd, 1) == Io::Done);
+    }
+    pair.a.reset();
+    for (uint64_t number : {1, 2}) {
+        Fd got;
+        int n = 1;
+        cr_assert(receive_packet(pair.b.get(), message.get(), sizeof *message, &got, &n) == Io::Done);
+        cr_assert(message->header.number == number && n == 1);
+    }
+    for (bool wait : {false, true})
+        cr_assert(receive_packet(pair.b.get(), message.get(), sizeof *message, nullptr, nullptr, nullptr, wait) ==
+                  Io::Closed);
 }
 
 Test(packets, waiting_ends_at_the_deadline_or_with_input) {
