@@ -20,12 +20,12 @@ namespace libcache {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
+// kStableAfter: a broker that lived so long starts the back-off anew.
 #ifndef LIBCACHE_PAUSE_POINTS
-constexpr int64_t kFirstPause = 50 * kMs, kLongestPause = 5'000 * kMs;
-#else
-constexpr int64_t kFirstPause = 5 * kMs, kLongestPause = 10 * kMs; // the crash programs kill one broker after the other
+constexpr int64_t kFirstPause = 50 * kMs, kLongestPause = 5'000 * kMs, kStableAfter = 10'000 * kMs;
+#else // the crash programs kill one broker after the other
+constexpr int64_t kFirstPause = 5 * kMs, kLongestPause = 10 * kMs, kStableAfter = 500 * kMs;
 #endif
-constexpr int64_t kStableAfter = 10'000 * kMs; // a broker that lived so long starts the back-off anew
 constexpr int64_t kEndPatience = 10'000 * kMs;
 
 std::string describe(int status) {
@@ -95,9 +95,9 @@ void Keeper::broker_has_died(int status) {
 
 void Keeper::plan_restart(int status) {
     if (now_ns() - started_ns_ > kStableAfter) pause_ns_ = 0;
-    start_at_ns_ = now_ns() + pause_ns_;
     log_line(LogLevel::Error, "keeper: broker %s; the next starts in %lld ms", describe(status).c_str(),
              static_cast<long long>(pause_ns_ / kMs));
+    start_at_ns_ = now_ns() + pause_ns_; // from that line on, so that the log shows no earlier start
     pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPause), kLongestPause);
 }
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import stat
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -296,15 +297,21 @@ def test_another_user_cannot_speak_to_a_server(served):
 
 
 def test_a_broker_that_keeps_dying_is_restarted_with_back_off_and_the_log_says_so(sandbox):
-    sandbox.start()
+    sandbox.start("-l", "0")
     log = Path(sandbox.admin("--server_info", "--json").json()["log_path"])
     for death in range(3):
         info = sandbox.admin("--server_info", "--json").json()
         assert info["supervised"] is True and info["generation"] == death + 1
         send(info["broker_pid"], signal.SIGKILL)
         wait_until(lambda: log.read_text().count("killed by signal 9") == death + 1, "the keeper sees the death")
-    pauses = [int(pause) for pause in re.findall(r"the next starts in (\d+) ms", log.read_text())]
+    wait_until(sandbox.server_runs, "the last broker serves")
+    # Never before: that no load of the machine can bring about.
+    told = [(datetime.fromisoformat(when), pause) for when, pause in
+            re.findall(r"^(\S+ \S+) .*(?:the next starts in (\d+) ms|broker started as process)", log.read_text(), re.M)]
+    pauses = [int(pause) for _, pause in told if pause]
     assert pauses == [0, 50, 100]
+    for (death, pause), (start, _) in zip(told, told[1:]):
+        assert not pause or start - death >= timedelta(milliseconds=int(pause) - 1), told
 
 
 def test_an_unsupervised_server_says_so_and_another_starts_when_it_is_stopped(sandbox):

@@ -3,8 +3,8 @@
 // die with it, are lent what others left, and while unused space goes back to the disk. No writer may see an error,
 // every flushed row must be right, and afterwards no file space, memory or descriptor is held. The list of points is
 // made from the sources by the Makefile.
-#include "core/client/internal.h"
 #include "tests/crash/doomed.h"
+#include "tests/crash/file_space.h"
 #include "tests/crash/spilling.h"
 
 #include <cstdio>
@@ -71,21 +71,6 @@ void judge_rows(cache *handle, int64_t from, int64_t to) {
         if (const std::string wrong = rows::check(handle, id, kLargest); !wrong.empty()) test_die("%s", wrong.c_str());
 }
 
-// Runs whose space is being made or given back. What a broker that died left so must be settled by the next.
-int busy_runs(cache *handle) {
-    const libcache::RegionMap &map = libcache::region_of(handle);
-    const uint64_t top = map.header()->spill_top.load(std::memory_order_acquire);
-    int busy = 0;
-    for (uint64_t segment = 0; segment < top;) {
-        const uint64_t word = map.segment(segment)->own.load(std::memory_order_acquire);
-        const libcache::ExtentWord run = libcache::ExtentWord::unpack(word);
-        if (run.len == 0) test_die("spill segment %lu has no length", static_cast<unsigned long>(segment));
-        busy += run.state == libcache::ExtentState::Busy;
-        segment += run.len;
-    }
-    return busy;
-}
-
 void wait_until_unused_space_is_given_back(cache *handle) {
     crash::until(
         [&] {
@@ -130,7 +115,7 @@ void round_of_work(crash::Doomed &doomed, const std::string &point, bool first) 
         wait_until_unused_space_is_given_back(handle);
     }
     judge_rows(handle, 0, kRows + 60);
-    crash::until([&] { return busy_runs(handle) == 0; }, "no run of file space stays as a dead broker left it");
+    crash::until([&] { return crash::busy_runs(handle) == 0; }, "no run of file space stays as a dead broker left it");
     test_server_check(doomed.arena->server);
     cache_close(handle);
     crash::must(cache_session_destroy(client, session), "cache_session_destroy");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/crash/orders.h"
+#include "tests/crash/tables.h"
 
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@ struct Doomed {
     std::unique_ptr<Arena> arena;
     int64_t sessions, memory; // before the first round
     int held = 0;             // by the keeper
+    Tables tables;
 
     explicit Doomed(const char *const *server_arguments) {
         orders.begin();
@@ -24,6 +26,7 @@ struct Doomed {
         memory = info.memory_used_bytes;
         // The connection by which test_server saw that the server accepts is none that the keeper gets.
         held = descriptors_of(info.keeper_pid);
+        tables = tables_of(info.keeper_pid);
     }
 
     bool died() const { return orders.page->left.load(std::memory_order_acquire) == 0; }
@@ -36,9 +39,17 @@ struct Doomed {
             [&] {
                 const cache_server_stats info = server_info(arena->client);
                 return info.sessions == sessions && info.caches == 0 && info.memory_used_bytes == memory &&
-                       info.spill_used_bytes == 0 && descriptors_of(info.keeper_pid) == held;
+                       info.spill_used_bytes == 0 && descriptors_of(info.keeper_pid) == held && tables_as_before(info);
             },
-            "sessions, caches, charged bytes, file space and what the keeper holds are what they were before");
+            "sessions, caches, charged bytes, file space and what the keeper and the server's tables hold are what "
+            "they were before");
+    }
+
+    // A living process may be noted as the last to have destroyed a cache.
+    bool tables_as_before(const cache_server_stats &info) const {
+        const Tables now = tables_of(info.keeper_pid);
+        return now.sessions == tables.sessions && now.caches == tables.caches && now.opens == tables.opens &&
+               int64_t(now.destroyers) <= info.clients;
     }
 };
 
@@ -66,12 +77,15 @@ struct Helper {
         char byte;
         if (read(said, &byte, 1) != 1) test_die("a helper ended before it was ready");
     }
-    int end(bool by_kill) {
+    void go_on() const {
         const char byte = 0; // later helpers have a copy of our end: closing it would not tell
-        if (by_kill)
-            kill(pid, SIGKILL);
-        else if (write(go, &byte, 1) != 1)
-            test_die("a helper ended too early");
+        if (write(go, &byte, 1) != 1) test_die("a helper ended too early");
+    }
+    int end(bool by_kill) {
+        by_kill ? (void)kill(pid, SIGKILL) : go_on();
+        return ended();
+    }
+    int ended() {
         close(go);
         close(said);
         return wait_for(pid);

@@ -2,10 +2,14 @@
 // keeper_points: the keeper dies at each of its pause points. At those it passes while a broker serves, the broker goes
 // on: nobody sees an error, nothing stays held, and the server says that it is unsupervised. At those it passes between
 // two brokers both are gone: reads go on, puts end in CACHE_ESERVER, and no process of the server is left. Either way
-// another server starts at once in the same place. The list of points is made from keeper.cc by the Makefile.
+// another server starts at once in the same place. The list of points is made from keeper.cc by the Makefile. Before
+// them, the keeper dies while nobody asks for anything, and is asked for brokers that die early and late.
 #include "tests/crash/doomed.h"
 
 #include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
 #include <set>
 #include <string>
 #include <sys/prctl.h>
@@ -98,6 +102,46 @@ void dies_beside_a_broker(const char *point, uint64_t passage) {
     start_again(doomed);
 }
 
+// The broker has nothing to deposit or to forget: it must be looking at the link.
+void dies_unasked() {
+    crash::Doomed doomed(nullptr);
+    kill(test_server_pid(doomed.arena->server), SIGKILL);
+    wait_for_keeper(doomed, "unasked");
+    crash::until([&] { return crash::server_info(doomed.arena->client).supervised == 0; },
+                 "the broker notices by itself that its keeper is dead");
+    crash::must(cache_server_stop(doomed.arena->client), "cache_server_stop without a keeper");
+    wait_for_all("unasked");
+    start_again(doomed);
+}
+
+// The last pause before a start of which the log tells, in ms; -1: of none.
+int told_pause(const std::string &log_path) {
+    std::ifstream log(log_path);
+    int pause = -1;
+    for (std::string line; std::getline(log, line);)
+        if (const size_t at = line.find("the next starts in "); at != std::string::npos)
+            pause = atoi(line.c_str() + at + strlen("the next starts in "));
+    return pause;
+}
+
+void next_broker(crash::Doomed &doomed) {
+    const int64_t generation = crash::server_info(doomed.arena->client).generation;
+    doomed.kill_broker();
+    crash::until([&] { return crash::server_info(doomed.arena->client).generation > generation; }, "the next broker");
+}
+
+// Brokers that die early are started later and later; one that lived for a while is followed at once.
+void backs_off_and_forgets_it() {
+    crash::Doomed doomed(nullptr);
+    const std::string log = crash::server_info(doomed.arena->client).log_path;
+    crash::until([&] { return next_broker(doomed), told_pause(log) > 0; }, "brokers that die early are started later");
+    const auto since = std::chrono::steady_clock::now();
+    crash::until([&] { return std::chrono::steady_clock::now() - since > std::chrono::milliseconds(600); },
+                 "the broker has lived longer than kStableAfter of keeper.cc, with pause points");
+    next_broker(doomed);
+    if (told_pause(log) != 0) test_die("after a broker that lived, the next started in %d ms", told_pause(log));
+}
+
 void dies_between_brokers(const char *point, uint64_t passage) {
     crash::Doomed doomed(nullptr);
     cache *handle = crash::open_cache(doomed.arena->client, doomed.arena->session_id, 1, 8 << 20);
@@ -124,6 +168,8 @@ void dies_between_brokers(const char *point, uint64_t passage) {
 int main() {
     test_watchdog(200);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    dies_unasked();
+    backs_off_and_forgets_it();
     for (const char *point : kPoints) {
         const bool between = kBetweenBrokers.count(point) != 0;
         for (uint64_t passage : {1, 2, 3}) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // kill_spillers [kills [seed]]: writers of a cache that spills die at each pause point of core/spill, then at random
-// moments. Every row that is there must be right, every one that is not can be put again, and the folder stays empty.
+// moments. Every row that is there must be right, every one that is not can be put again, file space that no row needs
+// is lent again, and the folder stays empty.
+#include "tests/crash/file_space.h"
 #include "tests/crash/spilling.h"
 
 #include <cstdio>
@@ -14,14 +16,24 @@ const char *const kPoints[] = {
 #include "spill_points.inc"
 };
 
-// True if the writer died at the point.
-bool die_at(crash::Arena &arena, uint32_t cache_id, const std::string &at) {
-    const int status = crash::wait_for(crash::spawn([&] {
-        setenv("LIBCACHE_PAUSE_AT", at.c_str(), 1);
-        return crash::spill_all(arena.session_id, cache_id, cache_id);
-    }));
-    const bool died = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    if (!died && status != 0) test_die("%s: the writer ended with wait status %d", at.c_str(), status);
+// How many of two writers, one after the other, died at the point. The second is lent what the first left: both leave
+// file space, and none to a row that was there already.
+int die_at(crash::Arena &arena, uint32_t cache_id, const std::string &at) {
+    cache *handle = crash::open_spilling(arena.client, arena.session_id, cache_id);
+    int died = 0;
+    for (const char *which : {"the first writer", "the second writer"}) {
+        const int status = crash::wait_for(crash::spawn([&] {
+            setenv("LIBCACHE_PAUSE_AT", at.c_str(), 1);
+            return crash::spill_all(arena.session_id, cache_id, cache_id);
+        }));
+        const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        const std::string what = at + ", " + which;
+        if (!killed && status != 0) test_die("%s ended with wait status %d", what.c_str(), status);
+        died += killed;
+        crash::wait_for_writers(handle, what);
+        crash::judge_file_space(arena, handle, crash::kLargeId + 1, what);
+    }
+    cache_close(handle);
     crash::judge_spilled(arena, cache_id, at);
     crash::must(cache_destroy(arena.client, arena.session_id, cache_id), "cache_destroy");
     return died;
@@ -66,7 +78,7 @@ int main(int argc, char **argv) {
             int died = 0;
             for (int count : {1, 2, 5})
                 died += die_at(arena, ++cache_id, point + ":" + std::to_string(count));
-            printf("%-20s died %d of 3 times\n", point.c_str(), died);
+            printf("%-20s died %d of 6 times\n", point.c_str(), died);
             fflush(stdout);
             if (died == 0) test_die("no writer came to %s: the test does not test it", point.c_str());
             killed += died;

@@ -52,6 +52,8 @@ void let_the_broker_work(uint32_t session) {
             cache *handle = fill(&client, session); // the rows are there: it writes one of its own
             if (rows::put(handle, 10'000 + getpid(), crash::kLargest) < 0) return 1;
             cache_close(handle);
+            cache_close(crash::open_cache(client, session, kCache + 1)); // who destroyed it is noted while it lives
+            crash::must(cache_destroy(client, session, kCache + 1), "cache_destroy");
             cache_disconnect(client);
             return 0;
         }));

@@ -104,10 +104,8 @@ inline void judge_spilled_rows(cache *handle, bool all, const std::string &what)
                  long(stats.rows_in_memory), long(stats.rows_spilled), long(there));
 }
 
-// All writers have ended: nothing stays lent, the words are right, every row that is there is right, and every row that
-// is not can be put by somebody else.
-inline void judge_spilled(Arena &arena, uint32_t cache_id, const std::string &what) {
-    cache *handle = open_spilling(arena.client, arena.session_id, cache_id);
+// Until nothing is lent to writers that have ended.
+inline void wait_for_writers(cache *handle, const std::string &what) {
     cache_stats stats{};
     stats.size = sizeof stats;
     until(
@@ -116,6 +114,13 @@ inline void judge_spilled(Arena &arena, uint32_t cache_id, const std::string &wh
             return stats.writers == 0 && stats.granted_bytes == 0 && dead_slots(handle) == 0;
         },
         (what + ": the memory of dead writers comes back").c_str());
+}
+
+// All writers have ended: nothing stays lent, the words are right, every row that is there is right, and every row that
+// is not can be put by somebody else.
+inline void judge_spilled(Arena &arena, uint32_t cache_id, const std::string &what) {
+    cache *handle = open_spilling(arena.client, arena.session_id, cache_id);
+    wait_for_writers(handle, what);
     test_server_check(arena.server);
     judge_spilled_rows(handle, false, what);
     const int status = wait_for(spawn([&] { return spill_all(arena.session_id, cache_id, 1); }));
