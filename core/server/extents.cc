@@ -60,32 +60,29 @@ bool Extents::provide_pages(uint64_t offset, uint64_t bytes) {
 
 int Extents::provide_slot(uint32_t slot) {
     const Geometry &g = map_.geometry();
-    const uint64_t top = header_->slots_top.load(std::memory_order_relaxed); // only we write it
-    if (slot < top) return 0;
-    const uint64_t have = slot_pages_bytes(top), need = slot_pages_bytes(slot + 1);
+    if (slot < slots_top_) return 0;
+    const uint64_t have = slot_pages_bytes(slots_top_), need = slot_pages_bytes(slot + 1);
     if (!provide_pages(g.slots_offset + have, need - have))
         return full_of(need - have > limit_left() ? uint32_t{CACHE_FULL_SIZE} : ledger_.shortage_cause(),
                        fail(CACHE_EFULL, "no room for the slot of another writer: the cache has %llu bytes left",
                             static_cast<unsigned long long>(limit_left())));
-    // rel: whoever reads the new top finds pages
-    header_->slots_top.store(std::min(need / sizeof(Slot), g.slots), std::memory_order_release);
+    slots_top_ = std::min(need / sizeof(Slot), g.slots);
+    header_->slots_top.store(slots_top_, std::memory_order_release); // rel: whoever reads it finds pages
     return 0;
 }
 
 uint64_t Extents::table_bytes_for(uint64_t entries) const {
-    const uint64_t top = header_->table_top.load(std::memory_order_relaxed); // only we write it
-    return entries <= top ? 0 : table_pages_bytes(entries) - table_pages_bytes(top);
+    return entries <= table_top_ ? 0 : table_pages_bytes(entries) - table_pages_bytes(table_top_);
 }
 
 // Pages for the first `entries` entries. All that lies beyond the chain of heads is EMPTY; it gets a head as soon as
 // the table reaches there, because a run has a longest length.
 bool Extents::provide_table(uint64_t entries) {
     const Geometry &g = map_.geometry();
-    const uint64_t top = header_->table_top.load(std::memory_order_relaxed);
-    if (entries <= top) return true;
-    if (!provide_pages(g.table_offset + table_pages_bytes(top), table_bytes_for(entries))) return false;
-    const uint64_t new_top = std::min(table_pages_bytes(entries) / sizeof(Extent), g.chunks);
-    while (covered_ < new_top) {
+    if (entries <= table_top_) return true;
+    if (!provide_pages(g.table_offset + table_pages_bytes(table_top_), table_bytes_for(entries))) return false;
+    table_top_ = std::min(table_pages_bytes(entries) / sizeof(Extent), g.chunks);
+    while (covered_ < table_top_) {
         const uint64_t run = std::min(g.chunks - covered_, kMaxRunChunks);
         store(covered_, ExtentState::Empty, run, std::memory_order_relaxed); // shown by table_top
         empty_[covered_] = run;
@@ -93,22 +90,21 @@ bool Extents::provide_table(uint64_t entries) {
     }
     LIBCACHE_PAUSE("broker.table.1");
     // rel: whoever reads the new top finds pages and the heads in them
-    header_->table_top.store(new_top, std::memory_order_release);
+    header_->table_top.store(table_top_, std::memory_order_release);
     return true;
 }
 
 bool Extents::provide_spill_pages(uint64_t entries) {
-    const uint64_t top = header_->spill_top.load(std::memory_order_relaxed); // only we write it
-    if (entries <= top) return true;
-    const uint64_t have = spill_pages_bytes(top);
+    if (entries <= spill_top_) return true;
+    const uint64_t have = spill_pages_bytes(spill_top_);
     return provide_pages(map_.geometry().spill_offset + have, spill_pages_bytes(entries) - have);
 }
 
 void Extents::show_spill_pages(uint64_t entries) {
-    if (entries <= header_->spill_top.load(std::memory_order_relaxed)) return;
-    const uint64_t top = spill_pages_bytes(entries) / sizeof(SpillSegment);
+    if (entries <= spill_top_) return;
+    spill_top_ = std::min(spill_pages_bytes(entries) / sizeof(SpillSegment), map_.geometry().spill_segments);
     // rel: whoever reads the new top finds pages and the heads in them
-    header_->spill_top.store(std::min(top, map_.geometry().spill_segments), std::memory_order_release);
+    header_->spill_top.store(spill_top_, std::memory_order_release);
 }
 
 int Extents::start() {
@@ -126,13 +122,17 @@ int Extents::load() {
     const Geometry &g = map_.geometry();
     const uint64_t slots_top = header_->slots_top.load(std::memory_order_acquire);
     const uint64_t table_top = header_->table_top.load(std::memory_order_acquire);
-    if (slots_top > g.slots || table_top > g.chunks || table_top == 0)
-        return fail(CACHE_ECORRUPT, "the tables of a region end at slot %llu of %llu and chunk %llu of %llu",
+    const uint64_t spill_top = header_->spill_top.load(std::memory_order_acquire);
+    if (slots_top > g.slots || table_top > g.chunks || table_top == 0 || spill_top > g.spill_segments)
+        return fail(CACHE_ECORRUPT,
+                    "the tables of a region end at slot %llu of %llu, chunk %llu of %llu and segment %llu of %llu",
                     static_cast<unsigned long long>(slots_top), static_cast<unsigned long long>(g.slots),
-                    static_cast<unsigned long long>(table_top), static_cast<unsigned long long>(g.chunks));
+                    static_cast<unsigned long long>(table_top), static_cast<unsigned long long>(g.chunks),
+                    static_cast<unsigned long long>(spill_top), static_cast<unsigned long long>(g.spill_segments));
+    slots_top_ = slots_top, table_top_ = table_top, spill_top_ = spill_top;
     std::vector<Head> runs;
     uint64_t chunk = 0, chunks = 0;
-    while (chunk < table_top) {
+    while (chunk < table_top_) {
         const ExtentWord w = word(chunk);
         if (w.len == 0)
             return fail(CACHE_ECORRUPT, "extent %llu has an impossible length", static_cast<unsigned long long>(chunk));
@@ -142,10 +142,9 @@ int Extents::load() {
     }
     covered_ = chunk;
     for (const Head &run : runs)
-        set_run(run.chunk, run.word.len, run.word.state);                          // merges what a death left apart
-    const uint64_t spill_top = header_->spill_top.load(std::memory_order_acquire); // checked by SpillSegments::load
-    charge(kHeaderBytes + slot_pages_bytes(slots_top) + table_pages_bytes(table_top) +
-           spill_pages_bytes(std::min(spill_top, g.spill_segments)) + chunks * kChunkBytes);
+        set_run(run.chunk, run.word.len, run.word.state); // merges what a death left apart
+    charge(kHeaderBytes + slot_pages_bytes(slots_top_) + table_pages_bytes(table_top_) + spill_pages_bytes(spill_top_) +
+           chunks * kChunkBytes);
     return 0;
 }
 
@@ -153,7 +152,7 @@ int Extents::load() {
 
 ExtentWord Extents::word(uint64_t chunk) const {
     const ExtentWord none{ExtentState::Empty, kNoSlot, 0, 0};
-    if (chunk >= header_->table_top.load(std::memory_order_relaxed) || chunk >= map_.geometry().chunks) return none;
+    if (chunk >= table_top_) return none;
     const ExtentWord w = ExtentWord::unpack(own(chunk));
     return w.len == 0 || w.len > map_.geometry().chunks - chunk || uint32_t(w.state) > uint32_t(ExtentState::Index)
                ? none

@@ -80,6 +80,10 @@ class Extents {
     bool provide_spill_pages(uint64_t entries);
     void show_spill_pages(uint64_t entries);
 
+    // Slots, and segments of the spill file, that have pages.
+    uint64_t slots_top() const { return slots_top_; }
+    uint64_t spill_top() const { return spill_top_; }
+
   private:
     const RegionMap &map_;
     RegionHeader *const header_;
@@ -88,6 +92,9 @@ class Extents {
     std::map<uint64_t, uint64_t> free_, empty_; // head -> chunks
     uint64_t free_chunks_ = 0, charged_ = 0;
     uint64_t covered_ = 0; // end of the chain of heads; all beyond is EMPTY and has no head yet
+    // What the header tells the others: entries that have pages. Not read there again: clients write there, too, and
+    // an entry without a page is memory that nobody is charged for, or that there is not.
+    uint64_t slots_top_ = 0, table_top_ = 0, spill_top_ = 0;
 
     Extent &extent(uint64_t chunk) const { return *map_.extent(chunk); }
     uint64_t own(uint64_t chunk) const { return extent(chunk).own.load(std::memory_order_acquire); } // [grant][seal]

@@ -115,10 +115,8 @@ void CacheRegion::restore_extents() {
 }
 
 void CacheRegion::restore_slots() {
-    // load() has checked it, but whoever writes to the cache may have changed it since.
-    const uint64_t top = std::min(header()->slots_top.load(std::memory_order_acquire), map_.geometry().slots);
     std::vector<uint32_t> dead;
-    for (uint32_t i = 0; i < top; ++i) {
+    for (uint32_t i = 0; i < extents_->slots_top(); ++i) {
         Slot &s = *map_.slot(i);
         const SlotWord owner = SlotWord::unpack(s.owner.load(std::memory_order_acquire));
         if (owner.state == SlotState::Vacant) continue;

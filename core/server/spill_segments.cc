@@ -8,10 +8,7 @@ namespace libcache {
 
 ExtentWord SpillSegments::word(uint64_t segment) const {
     const ExtentWord none{ExtentState::Empty, kNoSlot, 0, 0};
-    // rlx: only we should write it. No entry lies beyond the table, whatever it says.
-    if (segment >= map_.header()->spill_top.load(std::memory_order_relaxed) ||
-        segment >= map_.geometry().spill_segments)
-        return none;
+    if (segment >= extents_.spill_top()) return none;
     const ExtentWord w = ExtentWord::unpack(own(segment));
     return w.len > map_.geometry().spill_segments - segment || uint32_t(w.state) >= uint32_t(ExtentState::Index) ? none
                                                                                                                  : w;
@@ -31,12 +28,7 @@ void SpillSegments::count(uint64_t segments, bool more) {
 }
 
 int SpillSegments::load() {
-    const Geometry &g = map_.geometry();
-    const uint64_t top = map_.header()->spill_top.load(std::memory_order_acquire);
-    if (top > g.spill_segments)
-        return fail(CACHE_ECORRUPT, "the spill table of a region ends at segment %llu of %llu",
-                    static_cast<unsigned long long>(top), static_cast<unsigned long long>(g.spill_segments));
-    for (uint64_t segment = 0; segment < top;) {
+    for (uint64_t segment = 0; segment < extents_.spill_top();) {
         const ExtentWord w = word(segment);
         if (w.len == 0)
             return fail(CACHE_ECORRUPT, "spill segment %llu has an impossible word",
@@ -66,7 +58,7 @@ bool SpillSegments::next(uint64_t *at, Head *head) {
 uint64_t SpillSegments::begin_making(uint64_t segments) {
     const uint64_t all = map_.geometry().spill_segments;
     if (segments == 0 || segments > all) return kNone;
-    if (map_.header()->spill_top.load(std::memory_order_relaxed) == 0) { // only we write it
+    if (extents_.spill_top() == 0) {
         // The first page, and one head over all that there may ever be.
         if (!extents_.provide_spill_pages(1)) return kNone;
         entry(0).own.store(ExtentWord{ExtentState::Empty, kNoSlot, static_cast<uint32_t>(all), 0}.pack(),

@@ -56,6 +56,15 @@ struct Lending {
 
 } // namespace
 
+Test(broker_words, which_slots_have_pages_is_not_asked_of_the_header, .timeout = 60) {
+    Lending l;
+    const auto next = uint32_t(l.region.header()->slots_top.load());
+    const uint64_t charged = l.extents.charged();
+    l.region.header()->slots_top.store(UINT64_MAX); // by a client
+    cr_assert_eq(l.extents.provide_slot(next), 0, "%s", last_error());
+    cr_assert_gt(l.extents.charged(), charged, "pages of slots that nobody is charged for");
+}
+
 Test(broker_words, a_head_lies_in_the_table_and_leads_to_no_place_behind_the_region, .timeout = 60) {
     Lending l;
     const uint64_t chunk = l.grant(2), top = l.region.header()->table_top.load();
@@ -63,10 +72,11 @@ Test(broker_words, a_head_lies_in_the_table_and_leads_to_no_place_behind_the_reg
     cr_assert_lt(top, l.chunks());
     l.own(top).store(FakeRegion::word(ExtentState::Sealed, kNoSlot, 1, 1));
     l.must_be_none(top, "what has no page yet");
-    for (const uint64_t said : {l.chunks() + 10, UINT64_MAX}) {
+    for (const uint64_t said : {top + 1, l.chunks() + 10, UINT64_MAX}) { // by somebody else
         l.region.header()->table_top.store(said);
         l.own(l.chunks() + 1).store(FakeRegion::word(ExtentState::Sealed, kNoSlot, 1, 1));
         l.must_be_none(l.chunks() + 1, "what lies behind the table");
+        l.must_be_none(top, "what still has no page");
     }
     l.region.header()->table_top.store(top);
     for (const uint64_t len : {l.chunks() - chunk + 1, kMaxExtentChunks, kMaxRunChunks}) {
@@ -154,7 +164,7 @@ Test(broker_words, a_new_broker_loads_no_table_that_cannot_be) {
         with(h.table_top, more, CACHE_ECORRUPT, "a table longer than it can be");
     with(h.table_top, 0, CACHE_ECORRUPT, "no table");
     with(l.own(0), 0, CACHE_ECORRUPT, "a head without chunks");
-    with(h.spill_top, 1 << 20, 0, "a spill table in a cache that does not spill");
+    with(h.spill_top, 1 << 20, CACHE_ECORRUPT, "a spill table in a cache that does not spill");
 }
 
 namespace {
@@ -168,7 +178,7 @@ struct Segments {
     Extents extents{region.map(), kLimit, memory};
     SpillSegments segments{region.map(), extents, ledger};
 
-    Segments() { region.header()->spill_top.store(kSegments); }
+    Segments() { extents.show_spill_pages(kSegments); }
     AtomicU64 &own(uint64_t segment) { return region.map().segment(segment)->own; }
     std::vector<SpillSegments::Head> heads() {
         std::vector<SpillSegments::Head> found;
@@ -187,9 +197,10 @@ Test(broker_words, a_run_of_the_file_ends_where_its_table_ends) {
     s.own(3).store(FakeRegion::word(ExtentState::Free, kNoSlot, 5, 1));
     cr_assert_eq(s.heads().size(), 2);
     cr_assert_eq(s.segments.load(), 0, "%s", last_error());
-    s.region.header()->spill_top.store(3);
-    cr_assert_eq(s.heads().size(), 1, "an entry that has no page yet is a head");
-    s.region.header()->spill_top.store(kSegments);
+    for (const uint64_t said : {uint64_t{3}, kSegments + 1, UINT64_MAX}) { // by somebody else
+        s.region.header()->spill_top.store(said);
+        cr_assert_eq(s.heads().size(), 2, "the header's word for what has pages is believed");
+    }
     for (const ExtentWord &bad :
          {ExtentWord{ExtentState::Sealed, kNoSlot, 0, 1}, ExtentWord{ExtentState::Sealed, kNoSlot, 6, 1},
           ExtentWord{ExtentState::Sealed, kNoSlot, kMaxRunChunks, 1}, ExtentWord{ExtentState::Index, 0, 5, 1},
@@ -200,7 +211,8 @@ Test(broker_words, a_run_of_the_file_ends_where_its_table_ends) {
     }
     s.own(3).store(FakeRegion::word(ExtentState::Free, kNoSlot, 5, 1));
     s.region.header()->spill_top.store(kSegments + 1);
-    cr_assert_eq(s.segments.load(), CACHE_ECORRUPT);
+    Extents heir(s.region.map(), kLimit, s.memory);
+    cr_assert_eq(heir.load(), CACHE_ECORRUPT);
 }
 
 Test(broker_words, runs_of_the_file_are_merged_with_their_like) {

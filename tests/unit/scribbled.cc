@@ -248,8 +248,8 @@ Test(scribbled, nothing_is_looked_for_behind_the_table_of_the_spill_file) {
     Extents extents(map, kMinLimitBytes, memory);
     SpillSegments segments(map, extents, ledger);
     map.segment(0)->own.store(FakeRegion::word(ExtentState::Free, kNoSlot, all, 0));
+    extents.show_spill_pages(all);
     map.header()->spill_top.store(all + 1);
-    cr_assert_eq(segments.load(), CACHE_ECORRUPT);
     SpillSegments::Head head;
     uint64_t heads = 0;
     for (uint64_t at = 0; segments.next(&at, &head);)
