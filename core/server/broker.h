@@ -126,7 +126,7 @@ class Broker {
     int join(const wire::Message &request, const CacheRegion &region) const;
     bool lend_spill(Connection &connection, const wire::Message &request);
     void lend_spill_again(uint64_t region_id);
-    static void wait(std::vector<Waiting> &queue, Waiting fresh);
+    static void wait(std::vector<Waiting> &queue, const Waiting &fresh);
     bool reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region);
     void cache_made(CacheRegion &region, int result);
     bool attach(Connection &connection, const wire::Message &request);

@@ -190,9 +190,9 @@ bool Broker::open(Connection &connection, const wire::Message &request) {
 
 // In place of what the same client waited for and has given up: it has one request under way, and a queue that grows
 // with every message would be memory that a client has of ours as long as a disk is slow.
-void Broker::wait(std::vector<Waiting> &queue, Waiting fresh) {
+void Broker::wait(std::vector<Waiting> &queue, const Waiting &fresh) {
     std::erase_if(queue, [&](const Waiting &w) { return w.conn_id == fresh.conn_id; });
-    queue.push_back(std::move(fresh));
+    queue.push_back(fresh);
 }
 
 bool Broker::reply_opened(Connection &connection, const wire::Message &request, CacheRegion &region) {

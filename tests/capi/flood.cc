@@ -267,7 +267,7 @@ Test(flood, a_server_without_a_descriptor_left_waits_and_then_serves) {
     cr_assert_eq(prlimit(broker, RLIMIT_NOFILE, &none, nullptr), 0, "%s", strerror(errno));
     const int fd = raw_connect(s.server); // the kernel lets it in
     eventually([&] { return log_says(s, "accepting a connection failed"); }, "a sentence about who is not let in");
-    OK(rows::put(s.rows, 1)); // who was there is served
+    OK(rows::put(s.rows, 1));     // who was there is served
     for (int i = 0; i < 200; i++) // each is a turn of the server's loop, in which it could look at the newcomer again
         cr_assert_eq(broker_of(s), broker);
     cr_assert_lt(log_lines(s), 50, "the log has %zu lines", log_lines(s));

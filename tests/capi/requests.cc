@@ -179,9 +179,7 @@ Test(requests, a_greeting_said_again_changes_nothing) {
 Test(requests, for_sessions_are_checked_field_by_field) {
     Session s;
     RawClient client(s.server);
-    const auto named = [](const char *name) {
-        return [name](wire::Message &m) { strcpy(m.u.session.name, name); };
-    };
+    const auto named = [](const char *name) { return [name](wire::Message &m) { strcpy(m.u.session.name, name); }; };
     const auto flags = [](wire::Message &m) { m.u.session.flags = 1u << 31; };
     cr_assert_eq(asked(client, wire::Type::SessionCreate, flags), CACHE_EINVAL);
     cr_assert_eq(asked(client, wire::Type::SessionOpen,
@@ -275,9 +273,15 @@ Test(requests, about_a_region_that_is_none_or_was_destroyed_do_nothing) {
         client.say(*want);
         cr_assert_eq(asked(client, wire::Type::Close, of_region), 0); // nothing to do is done
     }
-    cr_assert_eq(asked(client, wire::Type::Destroy, [&](wire::Message &m) { m.u.region = {0, s.id, 1}; }),
+    cr_assert_eq(asked(client, wire::Type::Destroy,
+                       [&](wire::Message &m) {
+                           m.u.region = {0, s.id, 1};
+                       }),
                  CACHE_ENOTFOUND);
-    cr_assert_eq(asked(client, wire::Type::Destroy, [&](wire::Message &m) { m.u.region = {0, kNobodys, 1}; }),
+    cr_assert_eq(asked(client, wire::Type::Destroy,
+                       [&](wire::Message &m) {
+                           m.u.region = {0, kNobodys, 1};
+                       }),
                  CACHE_ENOSESSION);
 }
 

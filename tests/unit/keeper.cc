@@ -5,8 +5,8 @@
 #include "core/server/keeper_link.h"
 
 #include <atomic>
-#include <csignal>
 #include <criterion/criterion.h>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <set>
@@ -62,8 +62,8 @@ bool holds(KeeperLink &link, const std::set<Key> &wanted) {
 
 // A keeper that holds a server region, and brokers that do this, one after the other: all but the last die of it.
 void keep(const std::vector<Body> &brokers) {
-    shared = static_cast<Shared *>(
-        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    shared =
+        static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     sigset_t set;
     sigemptyset(&set);
     for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD})
