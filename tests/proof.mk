@@ -4,7 +4,7 @@
 #   make fuzz DURATION=30      each harness of tests/fuzz under libFuzzer (clang 14), so many seconds
 #   make model                 the Spin models of tests/model, each with its broken variants
 #   make test-valgrind         memcheck over a program that makes every call of libcache.h
-#   make mutants               tests/mutants: deliberate faults, and which test finds each (an hour of building)
+#   make mutants               tests/mutants: deliberate faults, and which test finds each (two hours)
 
 # ---- fuzz harnesses ------------------------------------------------------------------------------------------------------
 # In `make test` they run their corpus and some mutations under ASan and UBSan, by a main of our own.
