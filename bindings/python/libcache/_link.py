@@ -215,8 +215,19 @@ class Link:
     def next_epoch(self) -> None:
         """For who knows when an epoch begins: tries again what was lost."""
         self.look()
-        if not self.writing:
+        if not self.writing or not self._served():
             self._try_again()
+
+    def _served(self) -> bool:
+        """Whether the cache's server is there. Reads go on without it, so that this process need not notice; but each
+        worker that it forks would, at its first miss, and would not keep that row."""
+        try:
+            self._cache.session.client.server_info()  # type: ignore[union-attr]
+        except ServerGone:
+            return False
+        except (Error, ValueError):
+            pass  # the next read tells
+        return True
 
     def _use(self, cache: Cache) -> None:
         self._cache, self.writing = cache, True
