@@ -254,6 +254,8 @@ def selected_programs(options):
 
 def main():
     options = parse_arguments()
+    # Started in the background of a shell we ignore it, and so would all that is tested
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     programs = selected_programs(options)
     if options.list:
         print("\n".join(program.name for program in programs))

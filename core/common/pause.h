@@ -5,6 +5,7 @@
 //   LIBCACHE_PAUSE_MODE=stop         or SIGSTOP;
 //   LIBCACHE_PAUSE_FILE=path         in place of PAUSE_AT: a file holding a PauseOrder, which the test may change any
 //                                    time: so it kills one broker after the other of one server.
+// Points stand in .cc files alone: those that have none are not compiled again for the tests.
 // Passages are counted together in a process and all it forks after its first point, so that a restarted broker does
 // not die of the same passage again.
 #pragma once

@@ -4,7 +4,6 @@
 // find() is wait-free; insert() is lock-free: a lost CAS means another writer has published.
 #pragma once
 
-#include "core/common/pause.h"
 #include "core/common/prefetch.h"
 #include "core/shm/layout.h"
 
@@ -145,7 +144,6 @@ class Index {
     uint64_t find_in_levels(uint32_t levels, int64_t row_id) const;
     static bool publish_at(AtomicU64 &entry, int64_t row_id, uint64_t offset) {
         uint64_t empty = 0;
-        LIBCACHE_PAUSE("index.insert.1");
         // rel [publish] as in insert_at()
         return entry.compare_exchange_strong(empty, IndexEntry::pack(index_hash(row_id, 0), offset),
                                              std::memory_order_release, std::memory_order_relaxed);

@@ -227,6 +227,7 @@ void Writer::count_row(Held &held) {
 }
 
 int Writer::publish(const Place &place) {
+    LIBCACHE_PAUSE("writer.insert.1");
     if (index_.insert_usual(place.row_id, place.offset)) {
         if (meets_repeats()) meets_repeats_.store(false, std::memory_order_relaxed);
         return count_row(*place.held), 0;
