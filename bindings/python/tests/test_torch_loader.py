@@ -36,12 +36,23 @@ def children():
 
 def is_python(pid):
     try:
+        if "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+            return False
         with open(f"/proc/{pid}/cmdline") as file:
             command = file.read()
         # Helpers of multiprocessing's start methods stay; a zombie has no command.
-        return "python" in command and "resource_tracker" not in command and "forkserver" not in command
+        return command != "" and "resource_tracker" not in command and "forkserver" not in command
     except OSError:
         return False
+
+
+def wait_for_end_of_workers():
+    try:
+        wait_until(lambda: not children(), "end of the workers")
+    except pytest.fail.Exception:
+        for worker in children():
+            os.kill(worker, signal.SIGABRT)  # pytest's fault handler writes what its threads are doing
+        raise
 
 
 def assert_same(ours, floor):
@@ -72,7 +83,7 @@ def test_the_batches_of_a_dataloader(source, session, workers, persistent, metho
     assert len(ours) == len(floor) and len(cached.cache) == ROWS
     del ours
     gc.collect()
-    wait_until(lambda: not children(), "end of the workers")
+    wait_for_end_of_workers()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -117,7 +128,7 @@ def test_an_epoch_of_hits_starts_no_worker(source, session):
     for first in (True, False):
         workers = {worker for _ in loader for worker in children()}
         assert bool(workers) == first
-        wait_until(lambda: not children(), "end of the workers")
+        wait_for_end_of_workers()
 
 
 def test_leaving_an_epoch_early(source, session):
@@ -128,7 +139,7 @@ def test_leaving_an_epoch_early(source, session):
             break
     del batch
     gc.collect()
-    wait_until(lambda: not children(), "end of the workers")
+    wait_for_end_of_workers()
     assert_same(loader, DataLoader(source, 4))
     both = zip(loader, loader)  # two epochs at once
     assert all(equal(a, b) for a, b in both)

@@ -17,7 +17,7 @@ import libcache  # noqa: E402
 from conftest import wait_until  # noqa: E402
 from libcache.torch import CachedDataset, CachedLoader  # noqa: E402
 from libcache.torch._handover import Handed, Slots, hand_over  # noqa: E402
-from test_torch_loader import assert_same, children  # noqa: E402
+from test_torch_loader import assert_same, children, wait_for_end_of_workers  # noqa: E402
 from torch_sources import Counted, Failing, Listed, Slow, doubled, equal, fails_at_0  # noqa: E402
 
 ROWS = 60
@@ -74,7 +74,7 @@ def test_the_batches_of_a_dataloader(source, session, workers, persistent, metho
     assert source.reads - before == ROWS - 1 and len(cached.cache) == ROWS
     del ours
     gc.collect()
-    wait_until(lambda: not children(), "end of the workers")
+    wait_for_end_of_workers()
 
 
 def test_nothing_passes_through_dev_shm(source, session):
