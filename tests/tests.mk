@@ -52,8 +52,7 @@ $(addprefix $(TESTS)/,short_memory spill_refused spill_ring surroundings): TEST_
 RPATH_LIB := -Wl,-rpath,'$$ORIGIN/../lib'
 
 # The broker's parts that need no process of their own, for white-box tests.
-white_box_src := $(if $(filter thread,$(SAN)),core/server/extents.cc core/server/ledger.cc,$(filter-out %/main.cc $(client_src),$(server_src)))
-$(TEST_SUPPORT)/server.a: $(call objects,$(white_box_src))
+$(TEST_SUPPORT)/server.a: $(call objects,$(filter-out %/main.cc $(client_src),$(server_src)))
 	@mkdir -p $(@D)
 	@rm -f $@
 	$(AR) rcs $@ $^
