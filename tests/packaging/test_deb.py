@@ -49,7 +49,7 @@ def test_there_are_three_packages_and_nothing_else(packages):
 def test_each_package_says_what_it_needs(packages):
     needs_of = {name: must_run("dpkg-deb", "-f", next(packages.glob(f"{name}_*.deb")), "Depends") for name in PACKAGES}
     assert "libc6" in needs_of["libcache1"] and "libcache1 (=" in needs_of["libcache-dev"]
-    assert "libcache1 (=" in needs_of["libcache-tools"] and "libfmt" in needs_of["libcache-tools"]
+    assert "libcache1 (=" in needs_of["libcache-tools"] and "libspdlog" in needs_of["libcache-tools"]
 
 
 def test_other_packages_learn_which_version_they_need(packages, tmp_path):
