@@ -219,7 +219,8 @@ void CacheRegion::review() {
 void CacheRegion::answer(uint32_t slot, Client &client, int code, uint64_t chunks, uint32_t cause) {
     Slot &s = *map_.slot(slot);
     s.full_cause.store(cause, std::memory_order_relaxed); // this and the next: shown by futex
-    s.answer.store(Answer{code, static_cast<uint32_t>(chunks)}.pack(), std::memory_order_relaxed);
+    const bool stub = chunks != 0 && client.want.stub;
+    s.answer.store(Answer{code, static_cast<uint32_t>(chunks), stub}.pack(), std::memory_order_relaxed);
     client.want = {};
     // rlx: a note for the next broker. A newer want of the client comes with a message of its own.
     s.want.store(0, std::memory_order_relaxed);

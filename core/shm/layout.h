@@ -127,13 +127,24 @@ struct Want {
     }
 };
 
-// The broker's answer to a want: {code:32 | chunks:32}. code 0: look again. Else a negative CACHE_E* and, for an
-// extent, the size refused: needs of at least that size are refused too.
+// The broker's answer to a want: {code:32 | stub:1 | chunks:31}. code 0: look again. Else a negative CACHE_E* and, for
+// an extent, the size refused: needs of at least that size are refused too. It may be the answer to another thread's
+// want, or to one that came a moment before: it says what it refuses.
 struct Answer {
     int32_t code;
     uint32_t chunks;
-    constexpr uint64_t pack() const { return uint64_t(uint32_t(code)) << 32 | chunks; }
-    static constexpr Answer unpack(uint64_t w) { return {int32_t(w >> 32), uint32_t(w)}; }
+    bool stub = false; // what was refused may use the share that is kept for stubs; else stubs may still have memory
+    constexpr uint64_t pack() const {
+        return uint64_t(uint32_t(code)) << 32 | uint64_t(stub) << 31 | (chunks & 0x7fffffff);
+    }
+    static constexpr Answer unpack(uint64_t w) {
+        return {int32_t(w >> 32), uint32_t(w) & 0x7fffffff, (w >> 31 & 1) != 0};
+    }
+    // Whether it is the end of this want, too.
+    constexpr bool refuses(const Want &want) const {
+        if (code == 0 || want.extent != (chunks != 0)) return false;
+        return !want.extent || (chunks <= want.chunks && (stub || !want.stub));
+    }
 };
 
 struct alignas(kCacheLine) Slot {

@@ -158,7 +158,6 @@ class Writer {
     Held *current_ = nullptr;   // the lane of rows: the extent where new ones go
     Held *stubs_ = nullptr;     // the lane of stubs
     bool stub_ordered_ = false; // the next extent that comes is for stubs: rows must not take it
-    uint32_t rows_waiting_ = 0; // threads that have asked for memory and not been answered
     AtomicU64 ended_term_{0};   // set under the mutex
     uint64_t promised_ = 0;     // ids after `next` that are promised
     std::deque<Held> pool_;

@@ -131,9 +131,7 @@ int Writer::wait_answer(std::unique_lock<std::mutex> &lock, uint32_t seen, const
     // acq pairs with the broker's +1 rel: its answer and its grants were stored before
     if (slot_->futex.load(std::memory_order_acquire) == seen) return still_ours(row_id);
     const Answer answer = Answer::unpack(slot_->answer.load(std::memory_order_relaxed));
-    if (answer.code == 0) return still_ours(row_id);
-    // A refusal may be the answer to another thread's wish: of the other kind (chunks is 0 for a level), or larger.
-    if (want.extent ? answer.chunks == 0 || answer.chunks > want.chunks : answer.chunks != 0) return still_ours(row_id);
+    if (!answer.refuses(want)) return still_ours(row_id);
     const uint64_t cause = slot_->full_cause.load(std::memory_order_relaxed);
     return refused(need, answer, static_cast<uint32_t>(cause));
 }
@@ -161,17 +159,9 @@ int Writer::wait_for_extent(std::unique_lock<std::mutex> &lock, uint32_t seen, c
         const uint64_t cause = header_->refused_cause.load(std::memory_order_relaxed); // the hint's
         return refused(need, {CACHE_EFULL, want.chunks}, static_cast<uint32_t>(cause));
     }
-    if (row.has_share()) {
-        const bool alone = rows_waiting_ == 0;
-        stub_ordered_ = true;
-        int rc = wait_answer(lock, seen, need, deadline);
-        if (rc == CACHE_EFULL && !alone) return 0; // that may have been the answer to a row: ask again
-        if (rc != 0) stub_ordered_ = false;
-        return rc;
-    }
-    rows_waiting_++;
+    if (want.stub) stub_ordered_ = true;
     const int rc = wait_answer(lock, seen, need, deadline);
-    rows_waiting_--;
+    if (want.stub && rc != 0) stub_ordered_ = false;
     return rc;
 }
 

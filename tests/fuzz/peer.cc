@@ -90,8 +90,8 @@ void Peer::serve(int socket) {
 // Whoever waits for memory or a level hears at once that there is none.
 void Peer::refuse(const wire::Want &want) {
     Slot &slot = region_.slot(0);
-    slot.answer.store(libcache::Answer{CACHE_EFULL, libcache::Want::unpack(want.want).chunks}.pack(),
-                      std::memory_order_relaxed);
+    const auto asked = libcache::Want::unpack(want.want);
+    slot.answer.store(libcache::Answer{CACHE_EFULL, asked.chunks, asked.stub}.pack(), std::memory_order_relaxed);
     slot.futex.fetch_add(1, std::memory_order_release); // pairs with Writer::wait_answer
     futex_wake_all(&slot.futex);
 }

@@ -136,7 +136,7 @@ class FakeBroker {
         // Cleared only if it is still the same: a newer one is answered in the next step.
         uint64_t seen = raw;
         slot(s).want.compare_exchange_strong(seen, 0, std::memory_order_relaxed);
-        const Answer answer = done ? Answer{0, 0} : Answer{CACHE_EFULL, want.chunks};
+        const Answer answer = done ? Answer{0, 0} : Answer{CACHE_EFULL, want.chunks, want.stub};
         slot(s).answer.store(answer.pack(), std::memory_order_relaxed);
         return true;
     }

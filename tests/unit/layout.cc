@@ -78,10 +78,11 @@ Test(want, fields_keep_their_bits_and_nothing_wanted_is_zero) {
 
 Test(answer, codes_stay_negative) {
     for (int32_t code : {0, -1003, INT32_MIN})
-        for (uint32_t chunks : {0u, 1u, 0xffffffffu}) {
-            const Answer a = Answer::unpack(Answer{code, chunks}.pack());
-            cr_assert(a.code == code && a.chunks == chunks);
-        }
+        for (uint32_t chunks : {0u, 1u, uint32_t(kMaxExtentChunks), 0x7fffffffu})
+            for (bool stub : {false, true}) {
+                const Answer a = Answer::unpack(Answer{code, chunks, stub}.pack());
+                cr_assert(a.code == code && a.chunks == chunks && a.stub == stub);
+            }
 }
 
 Test(index_entry, tag_and_offset_keep_their_bits) {
