@@ -47,9 +47,18 @@ $(OBJ)/tests/%: SANFLAGS := -fsanitize=address -fno-omit-frame-pointer
 endif
 # Of the library that is linked, not once more from its headers
 $(OBJ)/core/common/log.o: override CPPFLAGS += -DSPDLOG_COMPILED_LIB -DSPDLOG_SHARED_LIB -DSPDLOG_FMT_EXTERNAL
-$(OBJ)/%.o: %.cc
+# Standard headers are precompiled, once for each set of flags: a prerequisite is made with the flags of its target.
+PRECOMPILE ?= $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX)),,1)
+precompiled = $(if $(PRECOMPILE),$(OBJ)/precompiled/$(subst $() ,,$(OPT)$(SANFLAGS))/standard.h.gch)
+include_precompiled = $(patsubst %.gch,-Winvalid-pch -include %,$(precompiled))
+.PRECIOUS: $(OBJ)/precompiled/%/standard.h.gch
+.SECONDEXPANSION:
+$(OBJ)/precompiled/%/standard.h.gch: core/precompiled.h
 	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+	$(CXX) -D_GNU_SOURCE $(CXXFLAGS) -x c++-header $< -o $@
+$(OBJ)/%.o: %.cc | $$(precompiled)
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(include_precompiled) -c $< -o $@
 $(OBJ)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@

@@ -98,9 +98,9 @@ pause_obj := $(call with_points,$(client_src) $(capi_src))
 pause_server_obj := $(call with_points,$(server_src))
 pause_objects_crash := $(call pause_objects,$(wildcard tests/crash/*.cc))
 $(pause_objects_crash): override CPPFLAGS += -I$(TESTS)/include
-$(OBJ)/pause/%.o: %.cc
+$(OBJ)/pause/%.o: %.cc | $$(precompiled)
 	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) -DLIBCACHE_PAUSE_POINTS $(CXXFLAGS) -c $< -o $@
+	$(CXX) $(CPPFLAGS) -DLIBCACHE_PAUSE_POINTS $(CXXFLAGS) $(include_precompiled) -c $< -o $@
 pause_points = sed -n 's/.*LIBCACHE_PAUSE(\("[^"]*"\)).*/\1,/p' $^ >$@
 $(TESTS)/include/pause_points.inc: $(filter core/store/% core/client/%,$(client_src))
 	@mkdir -p $(@D)

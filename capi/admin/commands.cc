@@ -77,7 +77,7 @@ int server_info(const Arguments &arguments, Output &output) {
 
 int version(Output &output) {
     output.object() = {{"version", kVersion}, {"library_version", cache_version()}};
-    output.line(std::string("cache_admin ") + kVersion + ", libcache.so " + cache_version());
+    output.line(std::string("cache_admin ").append(kVersion).append(", libcache.so ").append(cache_version()));
     return 0;
 }
 

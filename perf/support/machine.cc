@@ -38,7 +38,7 @@ Machine this_machine() {
             static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)),
             name.release,
             cache_version(),
-            std::string("g++ ") + __VERSION__ + ", " + PERF_BUILD_FLAGS};
+            "g++ " __VERSION__ ", " PERF_BUILD_FLAGS};
 }
 
 std::string backing_of(const cache_server_stats &server) {
