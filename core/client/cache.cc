@@ -7,6 +7,8 @@
 
 #include <cstdio>
 #include <cstring>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace libcache {
 namespace {
@@ -76,6 +78,25 @@ int map_region(int fd, std::shared_ptr<Region> *made) {
 }
 
 } // namespace
+
+Region::~Region() {
+    if (still_has_spill_file()) close(spill_file());
+}
+
+void Region::set_spill_file(Fd file) {
+    struct stat st {};
+    if (still_has_spill_file() || fstat(file.get(), &st) != 0) return;
+    // Later it is the same file, and others may be reading.
+    if (spill_file() < 0) device_ = st.st_dev, inode_ = st.st_ino;
+    // rel: with the two
+    spill_file_.store(file.release(), std::memory_order_release);
+}
+
+bool Region::still_has_spill_file() const {
+    struct stat st {};
+    const int fd = spill_file();
+    return fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+}
 
 OpenUse::~OpenUse() {
     if (!connection->of_this_process() || !connection->alive()) return;
@@ -161,8 +182,8 @@ int open_cache(cache_client &client, uint32_t session_id, uint32_t cache_id, con
         connection->uses[region_id] = open;
         if (!fds[0]) return fail(CACHE_EIO, "the server sent no descriptor; is this process out of descriptors?");
         if (int rc = map_region(fds[0].get(), &open->region); rc != 0) return rc;
-        open->region->spill_file = std::move(fds[1]);
     }
+    if (fds[1]) open->region->set_spill_file(std::move(fds[1]));
     auto made = std::make_unique<cache>();
     made->config = client.config;
     made->region = open->region;

@@ -14,20 +14,37 @@
 #include "core/store/layouts.h"
 #include "core/store/writer.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <sys/types.h>
 
 namespace libcache {
 
 // The reading side of one region: shared by all handles of a process, inherited by its children.
 struct Region {
+    Region() = default;
+    Region(const Region &) = delete;
+    Region &operator=(const Region &) = delete;
+    ~Region();
+
     RegionMap map;
     Index index;
     Layouts layouts;
-    Fd spill_file; // of a cache that spills: read-only
     PageTableBytes page_tables;
 
+    // Of a cache that spills, read-only; -1: it does not.
+    int spill_file() const { return spill_file_.load(std::memory_order_acquire); }
     uint64_t spill_file_bytes() const { return map.geometry().spill_segments * kSegmentBytes; }
+    // False: this process has closed it unasked, as daemons do, and the number may be another file's by now.
+    bool still_has_spill_file() const;
+    // At each open, so that a lost one is there again. Under this_process().mutex; others may be reading.
+    void set_spill_file(Fd file);
+
+  private:
+    std::atomic<int> spill_file_{-1};
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
 };
 
 // One region open on one connection; its end sends CLOSE. Made and ended under this_process().mutex.

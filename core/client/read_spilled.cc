@@ -3,6 +3,7 @@
 
 #include "core/common/error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -13,11 +14,16 @@ constexpr uint64_t kGatheredBytes = 64 << 20; // images in memory at once, where
 
 // Images at [reads, reads + n) are read.
 void read_all(const Region &region, SpillRead *reads, size_t n) {
-    if (region.spill_file) return read_images(region.spill_file.get(), region.spill_file_bytes(), reads, n);
-    for (size_t i = 0; i < n; i++) { // no such row can be: the cache does not spill
-        reads[i].code = CACHE_ECORRUPT;
-        reads[i].error = ENODATA;
+    if (region.spill_file() < 0) { // no such row can be: the cache does not spill
+        for (size_t i = 0; i < n; i++)
+            reads[i].code = CACHE_ECORRUPT, reads[i].error = ENODATA;
+        return;
     }
+    read_images(region.spill_file(), region.spill_file_bytes(), reads, n);
+    const auto failed = [](const SpillRead &read) { return read.code == CACHE_ECORRUPT || read.code == CACHE_EIO; };
+    if (std::none_of(reads, reads + n, failed) || region.still_has_spill_file()) return;
+    for (SpillRead *read = reads; read != reads + n; read++)
+        if (failed(*read)) read->code = CACHE_EIO, read->error = EBADF;
 }
 
 void show(cache &handle, SpillRead &read, const FoundRow &found, cache_view *view) {

@@ -221,6 +221,11 @@ int read_failed(const SpillRead &read) {
     case CACHE_ENOMEM:
         return fail(CACHE_ENOMEM, "this process has no memory for the %llu bytes of spilled row %lld", bytes, id);
     case CACHE_EIO:
+        if (read.error == EBADF)
+            return fail(CACHE_EIO,
+                        "spilled row %lld cannot be read: this process has closed the spill file's descriptor, as "
+                        "daemons do with all that they inherit; open the cache again",
+                        id);
         return fail(CACHE_EIO, "reading spilled row %lld, %llu bytes at %llu of the spill file: %s", id, bytes, offset,
                     strerror(read.error));
     default: break;
