@@ -108,8 +108,8 @@ int make_config(const cache_client_options *given, ClientConfig *config) {
     if (int rc = choose_port(options, &config->port); rc != 0) return rc;
     const char *chosen = getenv("LIBCACHE_DIR"); // a folder that was named may be another user's
     config->own_folder = options.socket_path == nullptr && (chosen == nullptr || *chosen == 0);
-    config->socket_path =
-        options.socket_path != nullptr ? options.socket_path : socket_path(server_folder(geteuid()), config->port);
+    config->socket_path = absolute_socket_path(
+        options.socket_path != nullptr ? options.socket_path : socket_path(server_folder(geteuid()), config->port));
     return 0;
 }
 

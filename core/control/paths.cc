@@ -6,7 +6,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace libcache {
@@ -18,6 +21,12 @@ std::string server_folder(uid_t uid) {
 
 std::string socket_path(const std::string &folder, unsigned port) {
     return folder + "/cache_server." + std::to_string(port);
+}
+
+std::string absolute_socket_path(const std::string &path) {
+    std::error_code none; // such as a current folder that was removed
+    const std::string absolute = std::filesystem::absolute(path, none).string();
+    return none || absolute.size() >= sizeof(sockaddr_un::sun_path) ? path : absolute;
 }
 
 std::string missing_above(const std::string &folder) {

@@ -87,6 +87,24 @@ Test(fork, a_handle_written_before_it_reads_and_writes_in_8_children) {
     children_read_and_write(s, 2000);
 }
 
+Test(fork, a_child_that_changes_its_folder_finds_a_server_named_by_a_relative_path) {
+    Session s;
+    cr_assert_eq(chdir(test_server_dir(s.server)), 0);
+    const std::string socket = test_server_socket(s.server);
+    const std::string relative = socket.substr(socket.rfind('/') + 1);
+    cache_client_options options = CACHE_CLIENT_OPTIONS_INIT;
+    options.socket_path = relative.c_str();
+    cache_client *client = nullptr;
+    cache *handle = nullptr;
+    OK(cache_connect(&options, &client));
+    OK(cache_open(client, s.id, 1, nullptr, &handle));
+    RIGHT(put_and_check(handle, 0, 10, 0));
+    join(spawn([&] { return chdir("/") != 0 ? "chdir" : put_and_check(handle, 10, 20, 0); }));
+    RIGHT(check_rows(handle, 0, 20));
+    cache_close(handle);
+    cache_disconnect(client);
+}
+
 Test(fork, grandchildren_work_too) {
     Session s;
     RIGHT(put_rows(s.rows, 0, 10));
