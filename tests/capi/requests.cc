@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <functional>
+#include <poll.h>
 #include <sys/wait.h>
 
 namespace {
@@ -110,6 +111,25 @@ Test(requests, a_proof_of_another_process_is_none) {
     cr_assert_eq(status, 0);
     cr_assert_null(reply(fd).get(), "a child spoke in its parent's place and is welcomed");
     close(fd);
+}
+
+// After ten seconds. Who was welcomed may be silent for as long as it likes.
+Test(requests, are_not_waited_for_from_who_does_not_greet, .timeout = 100) {
+    ProvingSession s;
+    RawClient welcome(s.server);
+    const int silent = raw_connect(s.server), unproved = raw_connect(s.server);
+    const auto hello = message(wire::Type::Hello);
+    cr_assert(send_all(unproved, hello.get(), sizeof *hello));
+    const auto asked_for = reply(unproved);
+    cr_assert(asked_for && asked_for->header.type == uint32_t(wire::Type::Prove));
+    for (int fd : {silent, unproved}) {
+        pollfd entry{fd, POLLIN, 0};
+        cr_assert_eq(poll(&entry, 1, 60'000), 1, "a connection that %s is kept for a minute",
+                     fd == silent ? "never greeted" : "never proved who it is");
+        cr_assert_null(reply(fd).get());
+        close(fd);
+    }
+    welcome.has_been_heard();
 }
 
 // As of a library that knows no witness: its death could not be noticed.
