@@ -47,14 +47,16 @@ $(OBJ)/tests/%: SANFLAGS := -fsanitize=address -fno-omit-frame-pointer
 endif
 # Of the library that is linked, not once more from its headers
 $(OBJ)/core/common/log.o: override CPPFLAGS += -DSPDLOG_COMPILED_LIB -DSPDLOG_SHARED_LIB -DSPDLOG_FMT_EXTERNAL
-# Standard headers are precompiled, once for each set of flags: a prerequisite is made with the flags of its target.
+# Standard headers are precompiled, once for each set of flags: a prerequisite is made with the flags of its target. What
+# was made with others, or by another compiler, is passed over for the header beside it.
 PRECOMPILE ?= $(if $(findstring clang,$(CXX))$(findstring ccache,$(CXX)),,1)
 precompiled = $(if $(PRECOMPILE),$(OBJ)/precompiled/$(subst $() ,,$(OPT)$(SANFLAGS))/standard.h.gch)
-include_precompiled = $(patsubst %.gch,-Winvalid-pch -include %,$(precompiled))
+include_precompiled = $(patsubst %.gch,-include %,$(precompiled))
 .PRECIOUS: $(OBJ)/precompiled/%/standard.h.gch
 .SECONDEXPANSION:
 $(OBJ)/precompiled/%/standard.h.gch: core/precompiled.h
 	@mkdir -p $(@D)
+	@cp $< $(basename $@)
 	$(CXX) -D_GNU_SOURCE $(CXXFLAGS) -x c++-header $< -o $@
 $(OBJ)/%.o: %.cc | $$(precompiled)
 	@mkdir -p $(@D)

@@ -23,7 +23,6 @@ $(TESTS)/cpp_binding: $(OBJ)/bindings/cpp/tests/binding.o $(support_obj) $(LIB)/
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache -lcriterion $(RPATH_LIB)
 # A caller without exceptions and run-time types.
 $(OBJ)/bindings/cpp/tests/no_exceptions.o: override CXXFLAGS += -fno-exceptions -fno-rtti
-$(OBJ)/bindings/cpp/tests/no_exceptions.o: precompiled := # made with other flags
 $(TESTS)/cpp_no_exceptions: $(OBJ)/bindings/cpp/tests/no_exceptions.o $(support_obj) $(LIB)/libcache.so
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(LIB) -lcache $(RPATH_LIB)
