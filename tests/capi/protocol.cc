@@ -380,6 +380,21 @@ Test(client, gives_up_on_a_server_that_always_hangs_up_at_its_deadline) {
     cr_assert(strstr(cache_last_error(), "44444"), "%s", cache_last_error());
 }
 
+Test(client, is_welcomed_by_the_broker_after_those_that_die_before_their_welcome) {
+    int connections = 0;
+    FakeServer fake([&connections](int fd) {
+        auto hello = std::make_unique<wire::Message>();
+        if (++connections == 1 || recv(fd, hello.get(), sizeof *hello, 0) <= 0 || connections == 2) return;
+        send_all(fd, message(wire::Type::Welcome, hello->header.number).get(), sizeof(wire::Message));
+        char byte;
+        (void)!read(fd, &byte, 1);
+    });
+    cache_client *client = nullptr;
+    OK(cache_connect(nullptr, &client));
+    cr_assert_eq(connections, 3);
+    OK(cache_disconnect(client));
+}
+
 // Whatever a server of another build answers, a listing ends.
 Test(client, ends_a_listing_that_does_not_go_on) {
     FakeServer fake([](int fd) { answer_each(fd, [](wire::Message &m) { m.u.entry.session_id = 7; }); });
